@@ -112,11 +112,12 @@ test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torch
 	@if [ -z "$(DIR)" ]; then echo "SKIPPED: no recipes were read. Give a checkout of torchtitan v0.2.2: make test-torchtitan DIR=/path/to/torchtitan"; \
 	else python3 tests/peers/torchtitan.py build/release/lockstep "$(DIR)"; fi
 
-wheel-test: configure   ## `pip install .` into a fresh virtual environment build/wheel, and the module's test there; needs PyPI
+wheel-test: configure   ## `pip install .` into a fresh virtual environment build/wheel; the program and the module there; needs PyPI
 	$(build) --target lockstep
 	scripts/install_dependencies.sh python3-venv
 	rm -rf build/wheel && python3 -m venv build/wheel
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) build/wheel/bin/pip install . mypy ml_dtypes
+	tests/packaging/wheel.sh build/wheel
 	LOCKSTEP_BINARY=build/release/lockstep build/wheel/bin/python tests/python/library_test.py installed
 
 test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root

@@ -10,6 +10,10 @@ add_custom_command(TARGET lockstep POST_BUILD VERBATIM WORKING_DIRECTORY "${text
                    COMMAND lockstep man > lockstep.1)
 
 install(TARGETS lockstep RUNTIME)
+if(SKBUILD)  # a wheel: bin/lockstep and share/lockstep of the environment, where the program finds them
+    install(TARGETS lockstep RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python EXCLUDE_FROM_ALL)
+    install(DIRECTORY recipes clusters DESTINATION "${SKBUILD_DATA_DIR}/share/lockstep" COMPONENT python EXCLUDE_FROM_ALL)
+endif()
 # For C++ programs: find_package(lockstep).
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
 install(TARGETS lockstep_library EXPORT lockstep LIBRARY)

@@ -2,6 +2,7 @@
 #include "cli/app.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -89,8 +90,8 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
         std::vector<std::string> names;
         for (const CLI::App* c : commands) names.push_back(c->get_name());
         const auto known = std::find(names.begin(), names.end(), argv[i]);
-        if (known == names.end() && std::string_view(argv[i]) == "help")
-            return "there is no command 'help': write `lockstep --help`, or --help after a command";
+        if (std::error_code unknown; known == names.end() && at == &app && std::filesystem::exists(argv[i], unknown))
+            return fmt::format("{0}: a command comes first, as in lockstep train {0}; `lockstep --help` lists them", argv[i]);
         if (known == names.end())
             return fmt::format("there is no command '{}{}{}'; the nearest is `lockstep {}{}{}`", at == &app ? "" : at->get_name(),
                                at == &app ? "" : " ", argv[i], at == &app ? "" : at->get_name(), at == &app ? "" : " ",
@@ -167,16 +168,48 @@ std::vector<const char*> with_joined_keys(const char* const* begin, const char* 
     return words;
 }
 
+// In the groups and the order of `lockstep --help`.
+std::vector<Command> all_commands(CLI::App& app) {
+    std::vector<Command> all;
+    const auto group = [&](const char* name, const std::vector<Command>& commands) {
+        for (const Command& c : commands) {
+            CLI::App* first = all.emplace_back(c).app;  // of the words: "data", of "data prepare"
+            while (first->get_parent() != &app) first = first->get_parent();
+            first->group(name);
+        }
+    };
+    group("Train",
+          {add_new(app), add_train(app), add_launch(app), add_report(app), add_eval(app), add_sample(app), add_checkpoints(app)});
+    group("Plan", {add_check(app), add_plan(app), add_tune(app), add_clusters(app), add_bench(app), add_calibrate(app),
+                   add_show(app), add_schedule(app), add_diff(app)});
+    group("Data and models", {add_data(app), add_convert(app), add_recipe(app)});
+    group("Tools", {add_help(app), add_completion(app), add_man(app)});
+    return all;
+}
+
+// Of `launch train r.toml`, whose "--" is missing. Empty: it stands there, or no command does.
+std::string missing_dashes(const std::vector<Command>& commands, int argc, const char* const* argv) {
+    const char* const* const end = argv + argc;
+    if (std::find(argv, end, std::string_view("--")) != end) return "";
+    const auto is_command = [&](const char* word) {
+        return std::any_of(commands.begin(), commands.end(), [&](const Command& c) { return c.app->get_name() == word; });
+    };
+    const char* const* const inner = std::find_if(argv + 2, end, is_command);
+    if (inner == end) return "";
+    return fmt::format("{}: the command that it starts comes behind --: lockstep {} -- {}", argv[1],
+                       fmt::join(argv + 1, inner, " "), fmt::join(inner, end, " "));
+}
+
 int run_command(int argc, const char* const* argv) {
-    CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run."};
+    CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run.",
+                 "lockstep"};
+    app.footer(
+        "`lockstep COMMAND --help` has the flags of a command and an example. A first run on a text of yours: lockstep new "
+        "novels --data novels.txt");
     app.formatter(help_formatter(output_columns()));
     app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
-    const std::vector<Command> commands = {add_train(app),  add_check(app),      add_plan(app),     add_calibrate(app),
-                                           add_tune(app),   add_show(app),       add_schedule(app), add_diff(app),
-                                           add_eval(app),   add_sample(app),     add_convert(app),  add_data(app),
-                                           add_bench(app),  add_launch(app),     add_report(app),   add_checkpoints(app),
-                                           add_recipe(app), add_completion(app), add_man(app)};
+    const std::vector<Command> commands = all_commands(app);
     telemetry::ConsoleOptions console{.colors = !is_set_in_environment("NO_COLOR")};
     for (const Command& c : commands) add_console_flags(*c.app, console);
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
@@ -188,8 +221,18 @@ int run_command(int argc, const char* const* argv) {
     const auto outer = std::find_if(commands.begin(), commands.end(),
                                     [&](const Command& c) { return takes_words(c) && argc > 1 && c.app->get_name() == argv[1]; });
     const char* const* const end = outer == commands.end() ? argv + argc : dashes;
+    if (argc < 2) {
+        if (launched().process > 0) return kUsage;
+        fmt::print("{}", app.help());
+        telemetry::error("a subcommand is required, as in lockstep train recipe.toml");
+        return kUsage;
+    }
     if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) {
         if (launched().process == 0) telemetry::error(unknown);
+        return kUsage;
+    }
+    if (const std::string hint = outer == commands.end() ? "" : missing_dashes(commands, argc, argv); !hint.empty()) {
+        if (launched().process == 0) telemetry::error(hint);
         return kUsage;
     }
     const Command* chosen = nullptr;

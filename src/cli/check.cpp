@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
+#include "cli/terminal.h"
 #include "planning/check.h"
 #include "planning/topology.h"
 #include "planning/types.h"
@@ -81,26 +82,17 @@ int refused(nlohmann::ordered_json out, const UserError& e) {
     return kRefused;
 }
 
-int check(const CheckArgs& args) {
-    planning::Checked checked;
-    interop::Reading reading;
-    try {
-        reading = planning::announced(args.recipe);
-        checked = planning::check(reading.recipe, args.cluster);
-    } catch (const UserError& e) {
-        if (!args.json) throw;
-        return refused({{"fits", false}}, e);
-    }
-    if (checked.refusal) {
-        if (!args.json) throw *checked.refusal;
-        return refused(with_source(to_json(checked), reading), *checked.refusal);
-    }
+// The answer in one line.
+std::string verdict_of(const planning::Checked& c) {
+    const std::optional<int64_t>& has = c.machine.capacity.bytes;
+    if (c.refusal && c.refusal->id() == "check.host_memory") return "does not fit: the host's memory, beside that of its devices";
+    return fmt::format("{}: {}{} a rank on {}", c.refusal ? "does not fit" : "fits", telemetry::gib(c.compiled.arena_bytes()),
+                       has ? " of " + telemetry::gib(std::max<int64_t>(*has, 0)) : "",
+                       telemetry::plural(c.compiled.layout.ranks, "rank"));
+}
+
+void print(const planning::Checked& checked) {
     const auto& [machine, compiled, reports, groups, by_host, none] = checked;
-    planning::warn_of_hosts(machine.cluster, groups, compiled.layout.ranks);
-    if (args.json) {
-        print_json(with_source(to_json(checked), reading));
-        return kDone;
-    }
     const mesh::Mesh& mesh = compiled.layout.mesh;
     const planning::Capacity& capacity = machine.capacity;
     fmt::print("machine      {}\n", planning::machine_text(machine));
@@ -119,8 +111,33 @@ int check(const CheckArgs& args) {
     fmt::print(
         "checked: order of collectives (no deadlock); memory, to the bytes of each op;\n"
         "         one contribution of each microbatch to each gradient\n"
-        "not checked: arithmetic inside a routine\n"
-        "fits\n");
+        "not checked: arithmetic inside a routine\n");
+}
+
+int check(const CheckArgs& args) {
+    planning::Checked checked;
+    interop::Reading reading;
+    try {
+        reading = planning::announced(args.recipe);
+        checked = planning::check(reading.recipe, args.cluster);
+    } catch (const UserError& e) {
+        if (!args.json) throw;
+        return refused({{"fits", false}}, e);
+    }
+    if (checked.refusal) {
+        if (!args.json) {
+            print_verdict(verdict_of(checked), false);
+            throw *checked.refusal;
+        }
+        return refused(with_source(to_json(checked), reading), *checked.refusal);
+    }
+    planning::warn_of_hosts(checked.machine.cluster, checked.groups, checked.compiled.layout.ranks);
+    if (args.json) {
+        print_json(with_source(to_json(checked), reading));
+        return kDone;
+    }
+    print_verdict(verdict_of(checked), true);
+    at_terminal_width([&] { print(checked); });
     return kDone;
 }
 
@@ -130,12 +147,12 @@ Command add_check(CLI::App& app) {
     const auto args = std::make_shared<CheckArgs>();
     CLI::App* command = app.add_subcommand("check", "compile and check a recipe; print the exact memory of a rank");
     add_recipe_flags(*command, args->recipe);
-    command->add_option(
-        "--cluster", args->cluster,
-        "cluster file, clusters/*.toml or what `lockstep bench` wrote, in place of cluster.file: compile for its kernels and "
-        "hosts, and hold the plan against its memory");
+    command->add_option("--cluster", args->cluster,
+                        "name that `lockstep clusters` lists, or a cluster file such as `lockstep bench` writes, in place of "
+                        "cluster.file: compile "
+                        "for its kernels and hosts, and hold the plan against its memory");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer("Example: lockstep check recipes/llama3_405b.toml");
+    command->footer("Example: lockstep check recipes/llama3_405b.toml\n         lockstep check llama3_8b --cluster h200");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return check(*args); }, .recipe = &args->recipe};
 }
 

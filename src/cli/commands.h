@@ -56,6 +56,9 @@ Command add_launch(CLI::App& app);
 Command add_report(CLI::App& app);
 Command add_checkpoints(CLI::App& app);
 Command add_recipe(CLI::App& app);
+Command add_new(CLI::App& app);
+Command add_clusters(CLI::App& app);
+Command add_help(CLI::App& app);
 Command add_completion(CLI::App& app);
 Command add_man(CLI::App& app);
 

@@ -5,9 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "base/build_info.h"
+#include "base/shipped.h"
 #include "compile/recipe.h"
 
 namespace lockstep::cli {
@@ -52,6 +54,53 @@ Words recipe_flags() {
     return out;
 }
 
+// What the value of a flag may be; files too where it may be one.
+struct Values {
+    Words words;
+    bool and_files = true;
+};
+
+Values values_of(const std::string& flag, const Allowed& allowed, bool is_switch) {
+    if (flag == "cluster" || flag == "cluster.file" || flag == "machine") return {shipped_names(Shipped::Clusters)};
+    if (flag == "cluster.stack") return {shipped_names(Shipped::Stacks)};
+    if (flag == "against") return {shipped_names(Shipped::Recipes)};
+    if (is_switch) return {{"true", "false"}, false};
+    if (allowed.restricts_text()) return {allowed.words, false};
+    return {};
+}
+
+Values values_of(const compile::RecipeKey& k) {
+    return values_of(k.name, k.allowed, std::holds_alternative<bool>(k.default_value));
+}
+
+// A flag whose words CLI11 knows says so in its type: "TEXT:{text,json}".
+Values values_of(const CLI::Option& option, const std::string& flag) {
+    const std::string type = option.get_type_name();
+    const size_t open = type.find('{'), close = type.find('}');
+    if (open == type.npos || close == type.npos) return values_of(flag, Allowed{}, false);
+    return {CLI::detail::split(type.substr(open + 1, close - open - 1), ','), false};
+}
+
+// Does its first word name a recipe?
+bool takes_recipe(const CommandWords& e) { return e.app->get_option_no_throw("recipe") != nullptr; }
+
+// The values of every flag and key that have some, by "--flag": one list for all commands.
+std::map<std::string, Values> all_values(const std::vector<CommandWords>& entries) {
+    std::map<std::string, Values> out;
+    for (const CommandWords& e : entries) {
+        for (const CLI::Option* o : e.app->get_options()) {
+            for (const std::string& flag : o->get_lnames()) {
+                if (Values v = values_of(*o, flag); !v.words.empty()) out["--" + flag] = std::move(v);
+            }
+        }
+    }
+    for (const compile::RecipeKey& k : compile::recipe_keys()) {
+        if (k.status != compile::KeyStatus::Acts) continue;
+        if (Values v = values_of(k); !v.words.empty()) out["--" + k.name] = std::move(v);
+    }
+    return out;
+}
+
 // What may follow the words of `e`: its subcommands, else its flags, and recipe keys where the command takes them.
 Words candidates(const CommandWords& e, const Words& keys) {
     if (!e.subcommands.empty()) {
@@ -65,13 +114,19 @@ Words candidates(const CommandWords& e, const Words& keys) {
 }
 
 std::string bash(const std::vector<CommandWords>& entries) {
-    std::string cases;
+    std::string cases, values;
     for (const CommandWords& e : entries)
-        cases += fmt::format("        '{}') words='{}' ;;\n", e.name, fmt::join(candidates(e, recipe_flags()), " "));
+        cases += fmt::format("        '{}') words='{}'{} ;;\n", e.name, fmt::join(candidates(e, recipe_flags()), " "),
+                             takes_recipe(e) ? " names=$recipes" : "");
+    for (const auto& [flag, v] : all_values(entries))
+        values += fmt::format("        {}) values='{}' files={} ;;\n", flag, fmt::join(v.words, " "), v.and_files ? "1" : "");
     return fmt::format(
         R"(# bash completion of lockstep. Install: lockstep completion bash > /usr/share/bash-completion/completions/lockstep
 _lockstep() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} command=lockstep words= i
+    local current=${{COMP_WORDS[COMP_CWORD]}} command=lockstep words= names= values= files=1 i
+    local recipes='{}'
+    local flag=${{COMP_WORDS[COMP_CWORD - 1]}}
+    if [[ $current == = ]]; then current=; elif [[ $flag == = ]]; then flag=${{COMP_WORDS[COMP_CWORD - 2]}}; fi
     for ((i = 1; i < COMP_CWORD; ++i)); do
         case "$command ${{COMP_WORDS[i]}}" in
         {}) command="$command ${{COMP_WORDS[i]}}" ;;
@@ -79,14 +134,19 @@ _lockstep() {{
     done
     case $command in
 {}    esac
+    case $flag in
+{}    esac
     COMPREPLY=()
-    if [[ $current == -* || $command == lockstep || $command == 'lockstep data' ]]; then
+    if [[ -n $values && $current != -* ]]; then
+        names=$values
+    elif [[ $current == -* || $command == lockstep || $command == 'lockstep data' ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     fi
-    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -W "$names" -- "$current"; [[ -z $files ]] || compgen -f -- "$current")
 }}
 complete -o filenames -F _lockstep lockstep
 )",
+        fmt::join(shipped_names(Shipped::Recipes), " "),
         [&] {
             Words names;
             for (const CommandWords& e : entries) {
@@ -94,7 +154,7 @@ complete -o filenames -F _lockstep lockstep
             }
             return fmt::format("{}", fmt::join(names, " | "));
         }(),
-        cases);
+        cases, values);
 }
 
 // A description inside single quotes of a shell, on one line.
@@ -118,8 +178,16 @@ std::string zsh_text(const std::string& text) {
     return out;
 }
 
+std::string zsh_values(const Values& v) {
+    if (v.words.empty()) return ":value:_files";
+    const std::string words = fmt::format("({})", fmt::join(v.words, " "));
+    return v.and_files ? fmt::format(":value:{{_alternative \"names\\:name\\:{}\" \"files\\:file\\:_files\"}}", words)
+                       : ":value:" + words;
+}
+
 std::string zsh(const std::vector<CommandWords>& entries) {
     std::string functions;
+    const std::string recipes = zsh_values({shipped_names(Shipped::Recipes)});
     for (const CommandWords& e : entries) {
         std::string name = e.name;
         std::replace(name.begin(), name.end(), ' ', '_');
@@ -139,19 +207,25 @@ std::string zsh(const std::vector<CommandWords>& entries) {
             const bool takes_value = o->get_expected_max() > 0;
             for (const std::string& flag : o->get_lnames())
                 functions += fmt::format("        '*--{}[{}]{}' \\\n", flag, zsh_text(o->get_description()),
-                                         takes_value ? ":value:_files" : "");
+                                         takes_value ? zsh_values(values_of(*o, flag)) : "");
         }
         if (e.app->get_allow_extras()) {
             for (const compile::RecipeKey& k : compile::recipe_keys()) {
                 if (k.status == compile::KeyStatus::Acts)
-                    functions += fmt::format("        '--{}[{}]:value:' \\\n", k.name, zsh_text(k.help));
+                    functions += fmt::format("        '--{}[{}]{}' \\\n", k.name, zsh_text(k.help),
+                                             values_of(k).words.empty() ? ":value:" : zsh_values(values_of(k)));
             }
         }
-        functions += "        '*:file:_files'\n}\n";
+        functions += fmt::format("        '*{}'\n}}\n", takes_recipe(e) ? recipes : ":file:_files");
     }
     return "#compdef lockstep\n# zsh completion of lockstep. Install: lockstep completion zsh > "
            "/usr/share/zsh/vendor-completions/_lockstep\n" +
            functions + "_lockstep \"$@\"\n";
+}
+
+std::string fish_values(const Values& v) {
+    if (v.words.empty()) return " -r";
+    return fmt::format(" -r{} -a '{}'", v.and_files ? "" : " -f", fmt::join(v.words, " "));
 }
 
 std::string fish(const std::vector<CommandWords>& entries) {
@@ -173,15 +247,20 @@ std::string fish(const std::vector<CommandWords>& entries) {
         for (const CLI::App* sub : e.app->get_subcommands({}))
             out += fmt::format("complete -c lockstep -f -n '{}' -a {} -d '{}'\n", condition, sub->get_name(),
                                quoted(sub->get_description()));
+        if (takes_recipe(e))
+            out +=
+                fmt::format("complete -c lockstep -n '{}' -a '{}'\n", condition, fmt::join(shipped_names(Shipped::Recipes), " "));
         for (const CLI::Option* o : e.app->get_options()) {
             for (const std::string& flag : o->get_lnames())
-                out += fmt::format("complete -c lockstep -n '{}' -l {}{} -d '{}'\n", condition, flag,
-                                   o->get_expected_max() > 0 ? " -r" : "", quoted(o->get_description()));
+                out +=
+                    fmt::format("complete -c lockstep -n '{}' -l {}{} -d '{}'\n", condition, flag,
+                                o->get_expected_max() > 0 ? fish_values(values_of(*o, flag)) : "", quoted(o->get_description()));
         }
         if (e.app->get_allow_extras()) {
             for (const compile::RecipeKey& k : compile::recipe_keys()) {
                 if (k.status == compile::KeyStatus::Acts)
-                    out += fmt::format("complete -c lockstep -n '{}' -l {} -r -d '{}'\n", condition, k.name, quoted(k.help));
+                    out += fmt::format("complete -c lockstep -n '{}' -l {}{} -d '{}'\n", condition, k.name,
+                                       fish_values(values_of(k)), quoted(k.help));
             }
         }
     }

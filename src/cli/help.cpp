@@ -1,11 +1,14 @@
 #include "cli/help.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/nearest.h"
+#include "cli/commands.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::cli {
@@ -58,9 +61,41 @@ private:
     const int columns_;
 };
 
+job::ExitCode print_help(const CLI::App& root, const std::vector<std::string>& words) {
+    const CLI::App* at = &root;
+    std::string above;  // names of the commands that hold it
+    for (const std::string& word : words) {
+        std::vector<std::string> names;
+        const CLI::App* next = nullptr;
+        for (const CLI::App* c : at->get_subcommands([](const CLI::App*) { return true; })) {
+            names.push_back(c->get_name());
+            if (c->get_name() == word) next = c;
+        }
+        if (!next) {
+            telemetry::error(names.empty() ? fmt::format("{} has no commands of its own", at->get_name())
+                                           : fmt::format("there is no command '{}'; the nearest is `lockstep help {}`", word,
+                                                         nearest(word, names)));
+            return kUsage;
+        }
+        above += (above.empty() ? "" : " ") + at->get_name();
+        at = next;
+    }
+    const std::string name = above.empty() ? at->get_name() : above + " " + at->get_name();
+    fmt::print("{}", at->get_formatter()->make_help(at, name, CLI::AppFormatMode::Normal));
+    return kDone;
+}
+
 }  // namespace
 
 std::shared_ptr<CLI::FormatterBase> help_formatter(int columns) { return std::make_shared<Formatter>(columns); }
+
+Command add_help(CLI::App& app) {
+    const auto words = std::make_shared<std::vector<std::string>>();
+    CLI::App* command = app.add_subcommand("help", "print the flags of a command, as --help after it does");
+    command->add_option("command", *words, "words of a command (default: all commands)");
+    command->footer("Example: lockstep help data prepare");
+    return {.app = command, .run = [&app, words](comm::ProcessGroup&) { return static_cast<int>(print_help(app, *words)); }};
+}
 
 int output_columns() {
     winsize size{};

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "cli/page_file.h"
 #include "cli/plan_page.h"
 #include "cli/stage_json.h"
+#include "cli/terminal.h"
 #include "compile/breakdown.h"
 #include "planning/plan.h"
 #include "planning/their_stack.h"
@@ -239,6 +241,16 @@ void print_against(const planning::Plan& p, const planning::Plan& other, const s
                    of_other[c], own[c] - of_other[c], 100 * (own[c] - of_other[c]) / other.step_s());
 }
 
+// The answer in one line.
+std::string verdict_of(const planning::Plan& p) {
+    const std::optional<int64_t>& has = p.machine.capacity.bytes;
+    const auto known = [&](double value) { return p.cluster.declared ? three_digits(value) : fmt::format("{:.4g}", value); };
+    return fmt::format("{}: {}{} a rank; step {} s, {} tokens/s, MFU {:.1f} %", p.fits ? "fits" : "does not fit",
+                       telemetry::gib(p.needed.bytes), has ? " of " + telemetry::gib(*has) : "", known(p.step_s()),
+                       telemetry::grouped(std::llround(std::stod(known(p.tokens_per_s())))),
+                       100 * p.utilization(compile::flops_model_of_a_rank(p.reports)));
+}
+
 int plan(const PlanArgs& args) {
     PageFile page(args.html, report::Page::Plan);
     const interop::Reading reading = planning::announced(args.recipe);
@@ -258,9 +270,12 @@ int plan(const PlanArgs& args) {
         if (theirs) json["in_their_stack"] = theirs_json(*theirs);
         print_json(with_source(json, reading));
     } else {
-        print(p);
-        if (theirs) print_beside(p, *theirs);
-        if (other) print_against(p, *other, args.against);
+        print_verdict(verdict_of(p), p.fits);
+        at_terminal_width([&] {
+            print(p);
+            if (theirs) print_beside(p, *theirs);
+            if (other) print_against(p, *other, args.against);
+        });
     }
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {}{} and has {} ({}): {}", telemetry::gib(p.needed.bytes),
@@ -280,14 +295,15 @@ Command add_plan(CLI::App& app) {
         app.add_subcommand("plan", "estimate step time, utilization and memory of a recipe on a machine, without running it");
     add_recipe_flags(*command, args->recipe);
     command->add_option("--cluster", args->cluster,
-                        "cluster file, one of clusters/*.toml or one that `lockstep bench` wrote, in place of cluster.file");
+                        "name that `lockstep clusters` lists, or a cluster file such as `lockstep bench` writes, in place of "
+                        "cluster.file");
     command->add_option(
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_option("--against", args->against, "another recipe; also print the difference of the two steps by cause");
     command->add_option("--html", args->html, "write a page that shows the planned step to this file");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml --html plan.html");
+    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster h100 --html plan.html");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return plan(*args); }, .recipe = &args->recipe};
 }
 

@@ -2,20 +2,24 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "base/shipped.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
 #include "cli/page_file.h"
+#include "cli/terminal.h"
 #include "cli/tune_page.h"
+#include "cli/tune_training.h"
+#include "job/stopping.h"
 #include "planning/topology.h"
 #include "telemetry/console.h"
 #include "telemetry/wrap.h"
-#include "tune/devices.h"
 #include "tune/report.h"
 
 namespace lockstep::cli {
@@ -27,8 +31,8 @@ struct TuneArgs {
     planning::RecipeArgs recipe;
     std::string cluster, out, html;
     int64_t top = 10;
-    std::vector<int64_t> devices;
-    tune::Training training;
+    double minutes = 0;  // 0: until nothing else can win
+    TrainingArgs training;
     bool exhaustive = false, what_if = false, json = false;
 };
 
@@ -46,8 +50,8 @@ std::string cluster_file_of(const TuneArgs& args, const compile::Config& config)
     if (!config.cluster.file.empty()) return config.cluster.file;
     throw UserError(
         "tune.no_cluster", "--cluster",
-        "tune needs to know the machine: give --cluster FILE (clusters/ has some, and `lockstep bench` writes one for "
-        "this machine), or set cluster.file in the recipe");
+        "tune needs to know the machine: give --cluster FILE (`lockstep clusters` lists names, and `lockstep bench` writes one "
+        "for this machine), or set cluster.file in the recipe");
 }
 
 // The recipe's own layout on the number of ranks that is asked for, which may be another than its degrees make.
@@ -81,13 +85,43 @@ tune::Problem problem_of(const Asked& a, int64_t ranks) {
     return tune::problem_of(a.config, a.cluster, a.cluster_file, ranks, a.global_batch);
 }
 
+using Clock = std::chrono::steady_clock;
+
+// What ends the search before its end: a signal, or the time that it may take from now on.
+std::function<bool()> stop_of(const TuneArgs& args) {
+    const auto limit = std::chrono::duration<double>(60 * args.minutes);
+    return [begin = Clock::now(), limit, is_limited = args.minutes > 0] {
+        return job::remembered_signal() != 0 || (is_limited && Clock::now() - begin >= limit);
+    };
+}
+
 tune::Options options_of(const TuneArgs& args, telemetry::ProgressBar& bar) {
     tune::Options options;
     options.top = args.top, options.prune = !args.exhaustive;
-    options.progress = [&bar](const tune::Progress& p) {
-        bar.show(p.compiled, p.compiled + p.left, p.best_s > 0 ? fmt::format("best {:.4g} s", p.best_s) : "");
+    options.stop = stop_of(args);
+    options.progress = [&bar, last = Clock::time_point()](const tune::Progress& p) mutable {
+        constexpr auto kPause = std::chrono::milliseconds(100);
+        if (Clock::now() - last < kPause) return;
+        last = Clock::now();
+        bar.show(
+            static_cast<int64_t>(100 * p.share), 100,
+            fmt::format("% searched, {} planned{}", p.compiled, p.best_s > 0 ? fmt::format(", best {:.4g} s", p.best_s) : ""));
     };
     return options;
+}
+
+// A search that was stopped says so; one that has nothing is refused.
+void say_stopped(const TuneArgs& args, const tune::Found& found) {
+    if (!found.was_stopped) return;
+    const int signal = job::remembered_signal();
+    const std::string by = signal != 0 ? job::signal_name(signal) : fmt::format("--minutes {:g}", args.minutes);
+    if (found.best.empty())
+        throw UserError("tune.stopped", "--minutes",
+                        fmt::format("{} ended the search before a layout was planned that fits; give it longer, or hold keys "
+                                    "that you know (such as --parallelism.tensor_parallel_degree 8)",
+                                    by));
+    telemetry::warn(fmt::format("{} ended the search: {} of {} layouts were not reached, and a faster one may be among them", by,
+                                telemetry::grouped(found.not_reached), telemetry::grouped(found.layouts)));
 }
 
 [[noreturn]] void refuse_nothing_fits(const Asked& a, const tune::Problem& problem, const tune::Found& found) {
@@ -107,7 +141,8 @@ tune::Options options_of(const TuneArgs& args, telemetry::ProgressBar& bar) {
 compile::Recipe recipe_of(const Asked& a, const tune::Problem& problem, const tune::Choice& choice) {
     compile::Recipe recipe = a.reading.recipe;
     for (const auto& [key, value] : tune::settings_of(problem.config(choice))) recipe.set(key, value);
-    recipe.set("cluster.file", std::filesystem::absolute(a.cluster_file).lexically_normal().string());
+    const bool is_name = file_or_shipped(Shipped::Clusters, a.cluster_file) != a.cluster_file;
+    recipe.set("cluster.file", is_name ? a.cluster_file : std::filesystem::absolute(a.cluster_file).lexically_normal().string());
     return recipe;
 }
 
@@ -201,18 +236,6 @@ Json json_of(const tune::Planned& p) {
     return {{"layout", tune::text_of(p.choice)}, {"step_time_s", p.step_s}, {"bytes", p.bytes}};
 }
 
-Json json_of(const tune::OfDevices& d, const tune::Training& t) {
-    Json out = {{"devices", d.devices}, {"fits", d.best.has_value()}};
-    if (!d.best) {
-        out["why_not"] = d.why_not;
-        return out;
-    }
-    out["layout"] = tune::text_of(d.best->choice), out["step_time_s"] = d.best->step_s, out["tokens_per_s"] = d.tokens_per_s;
-    if (t.tokens > 0) out["days"] = d.hours / 24, out["in_budget"] = d.in_budget;
-    if (t.tokens > 0 && t.price_per_device_hour > 0) out["price"] = d.price;
-    return out;
-}
-
 void print_row(const std::string& place, const tune::Row& r) {
     fmt::print("{:>4} {:>10.5g} {:>10.4g} to {:<9.4g} {:>10} {:>6.1f} {:>8.1f} {:>7.1f}  {}\n", place, r.step_s, r.band.low_s,
                r.band.high_s, telemetry::gib(r.bytes), 100 * r.mfu, 100 * r.exposed_communication_s / r.step_s,
@@ -233,40 +256,21 @@ void print_cuts(const tune::Problem& problem, const tune::Found& found) {
     if (found.refused > 0) fmt::print("  {:>9} layouts: the compiler refuses them\n", telemetry::grouped(found.refused));
 }
 
-void print_devices(const std::vector<tune::OfDevices>& rows, const tune::Training& t) {
-    fmt::print("{:>8} {:>10} {:>12} {:>9} {:>14}  layout\n", "devices", "step s", "tokens/s", t.tokens > 0 ? "days" : "",
-               t.tokens > 0 && t.price_per_device_hour > 0 ? "price" : "");
-    for (const tune::OfDevices& d : rows) {
-        if (!d.best) {
-            fmt::print("{:>8} {}\n", d.devices, d.why_not);
-            continue;
-        }
-        fmt::print("{:>8} {:>10.5g} {:>12.6g} {:>9} {:>14}  {}{}\n", d.devices, d.best->step_s, d.tokens_per_s,
-                   t.tokens > 0 ? fmt::format("{:.1f}", d.hours / 24) : "",
-                   t.tokens > 0 && t.price_per_device_hour > 0 ? fmt::format("{:.0f}", d.price) : "",
-                   tune::text_of(d.best->choice), d.in_budget ? "" : "  (over the budget of hours)");
-    }
-    if (t.tokens <= 0) return;
-    const tune::OfDevices *cheap = tune::cheapest(rows), *fast = tune::fastest(rows);
-    if (!fast) fmt::print("no number of devices is within the budget\n");
-    if (cheap && t.price_per_device_hour > 0) fmt::print("cheapest: {} devices, {:.0f}\n", cheap->devices, cheap->price);
-    if (fast) fmt::print("fastest: {} devices, {:.1f} days\n", fast->devices, fast->hours / 24);
-}
-
 struct Result {
     std::vector<tune::Row> rows;
     Own own;
     std::vector<tune::Planned> front;
     std::vector<WhatIf> what_if;
-    std::vector<tune::OfDevices> devices;
+    TrainingResult training;
 };
 
 void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found, const Result& r) {
     fmt::print("{}: {}; {} ranks, {} sequences a step\n", a.cluster.name, a.cluster.description, a.ranks, a.global_batch);
     if (a.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
-    fmt::print("{} layouts of {} families; {} planned in {:.1f} s ({:.1f} /s)\n", telemetry::grouped(found.layouts),
+    fmt::print("{} layouts of {} families; {} planned in {:.1f} s ({:.1f} /s){}\n", telemetry::grouped(found.layouts),
                telemetry::grouped(found.families), telemetry::grouped(std::ssize(found.all)), found.wall_s,
-               static_cast<double>(found.all.size()) / std::max(found.plan_s, 1e-9));
+               static_cast<double>(found.all.size()) / std::max(found.plan_s, 1e-9),
+               found.was_stopped ? fmt::format("; stopped, {} not reached", telemetry::grouped(found.not_reached)) : "");
     fmt::print("     {:>10} {:>23} {:>11} {:>6} {:>8} {:>7}  layout\n", "step s", "band s", "memory", "MFU %", "exposed%",
                "bubble%");
     for (size_t i = 0; i < r.rows.size(); ++i) print_row(fmt::format("{}", i + 1), r.rows[i]);
@@ -277,19 +281,18 @@ void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, c
         fmt::print("the recipe's own layout: {}\n", r.own.place);
     }
     print_cuts(problem, found);
-    fmt::print("memory and time, of the layouts that were planned\n");
+    if (!r.front.empty()) fmt::print("memory and time, of the layouts that were planned\n");
     for (const tune::Planned& p : r.front)
         fmt::print("  {:>11} {:>10.5g} s  {}\n", telemetry::gib(p.bytes), p.step_s, tune::text_of(p.choice));
     for (const WhatIf& w : r.what_if)
         fmt::print("with {}: {:.5g} s ({:+.2f} %)  {}\n", w.what, w.step_s, 100 * (w.step_s / r.rows.front().step_s - 1),
                    tune::text_of(w.choice));
-    if (!r.devices.empty()) print_devices(r.devices, args.training);
+    print(args.training, r.training);
     if (!args.out.empty()) fmt::print("{}\n", args.out);
 }
 
 Json to_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found, const Result& r) {
-    Json rows = Json::array(), cuts = Json::array(), excluded = Json::array(), front = Json::array(), what_if = Json::array(),
-         devices = Json::array();
+    Json rows = Json::array(), cuts = Json::array(), excluded = Json::array(), front = Json::array(), what_if = Json::array();
     for (const tune::Row& row : r.rows) rows.push_back(json_of(row, problem));
     for (const tune::Cut& c : found.cuts)
         cuts.push_back(
@@ -298,28 +301,51 @@ Json to_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem,
     for (const tune::Planned& p : r.front) front.push_back(json_of(p));
     for (const WhatIf& w : r.what_if)
         what_if.push_back({{"with", w.what}, {"step_time_s", w.step_s}, {"layout", tune::text_of(w.choice)}});
-    for (const tune::OfDevices& d : r.devices) devices.push_back(json_of(d, args.training));
     Json own = {{"place", r.own.place}};
     if (r.own.row) own["plan"] = json_of(*r.own.row, problem);
-    return with_source({{"cluster", a.cluster.name},
-                        {"declared", a.cluster.declared},
-                        {"ranks", a.ranks},
-                        {"global_batch_size", a.global_batch},
-                        {"layouts", found.layouts},
-                        {"planned", found.all.size()},
-                        {"wall_s", found.wall_s},
-                        {"best", rows},
-                        {"own", own},
-                        {"not_planned", cuts},
-                        {"excluded", excluded},
-                        {"pareto", front},
-                        {"what_if", what_if},
-                        {"devices", devices},
-                        {"out", args.out}},
-                       a.reading);
+    Json out = {{"cluster", a.cluster.name},
+                {"declared", a.cluster.declared},
+                {"ranks", a.ranks},
+                {"global_batch_size", a.global_batch},
+                {"layouts", found.layouts},
+                {"planned", found.all.size()},
+                {"stopped", found.was_stopped},
+                {"not_reached", found.not_reached},
+                {"wall_s", found.wall_s},
+                {"best", rows},
+                {"own", own},
+                {"not_planned", cuts},
+                {"excluded", excluded},
+                {"pareto", front},
+                {"what_if", what_if},
+                {"out", args.out}};
+    out.update(json_of(args.training, r.training));
+    return with_source(out, a.reading);
+}
+
+// Days, hours and price of the fastest layout, and over numbers of devices.
+TrainingResult training_result(const TuneArgs& args, const Asked& a, const tune::Planned& best, const tune::Options& options) {
+    TrainingResult r;
+    if (!args.training.is_asked()) return r;
+    r.training = training_of(args.training, a.config, a.global_batch, a.cluster_file);
+    r.fastest.devices = a.ranks, r.fastest.best = best;
+    r.fastest.tokens_per_s = static_cast<double>(a.global_batch * a.config.training.seq_len) / best.step_s;
+    add_cost(r.fastest, r.training);
+    tune::Options best_alone = options;
+    best_alone.top = 1;
+    const auto problem = [&](int64_t n) { return problem_of(a, n); };
+    if (!args.training.devices.empty()) r.devices = tune::over_devices(args.training.devices, problem, r.training, best_alone);
+    if (args.training.days > 0)
+        r.days = tune::within_days(args.training.days, r.fastest.tokens_per_s / static_cast<double>(a.ranks),
+                                   tune::usual_counts(a.cluster.ranks_of_host()), problem, r.training, best_alone);
+    return r;
 }
 
 int tune(const TuneArgs& args) {
+    if (const std::string objection = args.training.objection(); !objection.empty()) {
+        telemetry::error(objection);
+        return kUsage;
+    }
     PageFile page(args.html, report::Page::Tune);
     const Asked a = asked(args);
     const tune::Problem problem = problem_of(a, a.ranks);
@@ -328,17 +354,14 @@ int tune(const TuneArgs& args) {
     const tune::Options options = options_of(args, bar);
     const tune::Found found = tune::search(problem, options);
     bar.clear();
+    say_stopped(args, found);
     if (found.best.empty()) refuse_nothing_fits(a, problem, found);
     Result r;
     r.rows = tune::rows_of(problem, found);
     r.own = own_of(a, problem, r.rows);
-    r.front = tune::pareto_front(found.all);
-    if (args.what_if) r.what_if = what_if(problem, options);
-    tune::Options best_alone = options;
-    best_alone.top = 1;
-    if (!args.devices.empty())
-        r.devices = tune::over_devices(
-            args.devices, [&](int64_t n) { return problem_of(a, n); }, args.training, best_alone);
+    if (!found.was_stopped) r.front = tune::pareto_front(found.all);
+    if (args.what_if && !found.was_stopped) r.what_if = what_if(problem, options);
+    r.training = training_result(args, a, found.best.front(), options);
     bar.clear();
     write_winner(args, a, problem, r.rows.front().choice);
     const Json json = args.json || page ? to_json(args, a, problem, found, r) : Json();
@@ -347,8 +370,8 @@ int tune(const TuneArgs& args) {
         page.write(tune_page_data(problem, found, args.recipe.path, recipe, json));
     }
     if (args.json) print_json(json);
-    else print(args, a, problem, found, r);
-    return kDone;
+    else at_terminal_width([&] { print(args, a, problem, found, r); });
+    return job::remembered_signal() != 0 ? kStopped : kDone;
 }
 
 }  // namespace
@@ -359,34 +382,28 @@ Command add_tune(CLI::App& app) {
         app.add_subcommand("tune", "search the layouts of a recipe for those that fit a machine and take the least time");
     add_recipe_flags(*command, args->recipe);
     command->add_option("--cluster", args->cluster,
-                        "cluster file, one of clusters/*.toml or one that `lockstep bench` wrote, in place of cluster.file");
+                        "name that `lockstep clusters` lists, or a cluster file such as `lockstep bench` writes, in place of "
+                        "cluster.file");
     command->add_option("--out", args->out, "write the fastest layout as a recipe to this file");
     command->add_option("--html", args->html, "write a page that shows the search to this file");
     command->add_option("--top", args->top, "how many layouts are listed (default: 10)")->check(positive_number());
-    auto* devices =
-        command
-            ->add_option("--devices", args->devices,
-                         "also search these numbers of devices, separated by commas: a table of speed, days and price")
-            ->delimiter(',')
-            ->check(positive_number());
-    command->add_option("--tokens", args->training.tokens, "with --devices: tokens of the training")
-        ->check(positive_number())
-        ->needs(devices);
     command
-        ->add_option("--price-per-device-hour", args->training.price_per_device_hour,
-                     "with --devices: price of a device and hour")
-        ->check(nonnegative_number())
-        ->needs(devices);
-    command->add_option("--budget-hours", args->training.budget_hours, "with --devices: the training may take this long")
-        ->check(positive_number())
-        ->needs(devices);
+        ->add_option("--minutes", args->minutes,
+                     "end the search after so many minutes, with what it has (Ctrl-C does so at any time, with exit code 4)")
+        ->check(positive_number());
+    add_training_flags(*command, args->training);
     command->add_flag("--what-if", args->what_if, "also search with one GiB more a rank, and with one network port more a host");
     command->add_flag("--exhaustive", args->exhaustive, "plan every layout, also those that cannot win");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(
         "Keys given as flags are held: only layouts with that value are searched. Example: lockstep tune "
-        "recipes/llama3_8b_torchtitan.toml --cluster clusters/h100.toml --ranks 64 --out best.toml");
-    return {.app = command, .run = [args](comm::ProcessGroup&) { return tune(*args); }, .recipe = &args->recipe};
+        "llama3_8b_torchtitan --cluster h100 --ranks 64 --out best.toml\n         lockstep tune llama3_8b --cluster h100 --days "
+        "30 "
+        "--tokens 1e12 --price 2 --currency EUR");
+    return {.app = command,
+            .run = [args](comm::ProcessGroup&) { return tune(*args); },
+            .recipe = &args->recipe,
+            .catches_signals = true};
 }
 
 }  // namespace lockstep::cli

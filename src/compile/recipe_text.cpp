@@ -238,7 +238,8 @@ Recipe Recipe::from_text_of(const std::string& path, const std::string& toml) {
         std::error_code ignored;
         if (named.empty() || std::filesystem::exists(named, ignored)) continue;
         const std::filesystem::path beside = (std::filesystem::path(path).parent_path() / named).lexically_normal();
-        if (std::filesystem::exists(beside, ignored)) recipe.values_[key] = beside.string();
+        const bool is_file = std::filesystem::exists(beside, ignored) && !std::filesystem::is_directory(beside, ignored);
+        if (is_file) recipe.values_[key] = beside.string();
     }
     return recipe;
 }

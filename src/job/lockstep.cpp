@@ -8,6 +8,7 @@
 
 #include "base/build_info.h"
 #include "base/elements.h"
+#include "base/shipped.h"
 #include "checkpoint/folder.h"
 #include "compile/effective.h"
 #include "job/evaluation.h"
@@ -77,7 +78,7 @@ void print_messages() {
 }
 
 Recipe Recipe::read(const std::string& path, const Settings& settings) {
-    return with(compile::Recipe::from_file(path), settings);
+    return with(compile::Recipe::from_file(file_or_shipped(Shipped::Recipes, path)), settings);
 }
 Recipe Recipe::parse(const std::string& toml, const Settings& settings) {
     return with(compile::Recipe::from_text(toml, "recipe"), settings);

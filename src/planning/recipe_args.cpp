@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <map>
 
+#include "base/error.h"
+#include "base/shipped.h"
 #include "compile/layout.h"
 #include "compile/rules.h"
 #include "interop/read.h"
@@ -53,7 +56,15 @@ void announce_lists(const interop::Reading& r) {
 }  // namespace
 
 interop::Reading read_recipe(const RecipeArgs& args) {
-    interop::Reading reading = interop::read(args.path);
+    const std::string path = file_or_shipped(Shipped::Recipes, args.path);
+    std::error_code unknown;
+    const std::string nearest = std::filesystem::exists(path, unknown) ? "" : nearest_shipped(Shipped::Recipes, path);
+    if (!nearest.empty())
+        throw UserError("recipe.unreadable", path,
+                        fmt::format("recipe {0}: there is no such file, and no recipe of that name comes with Lockstep; the "
+                                    "nearest is {1}",
+                                    path, nearest));
+    interop::Reading reading = interop::read(path);
     for (const auto& [key, value] : args.settings) reading.recipe.set(key, value);
     if (args.ranks > 0) reading.recipe.set("cluster.ranks", std::to_string(args.ranks));
     return reading;

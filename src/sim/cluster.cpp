@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/shipped.h"
 #include "base/text_file.h"
 #include "compile/file_kind.h"
 #include "sim/catalog_file.h"
@@ -20,7 +21,7 @@ namespace {
 
 // Numbers that a machine can have. Bounds only keep what is computed from them finite.
 const Allowed kCount = from_to(1, 1 << 20), kBytes = from_to(0, 0x1p50), kRate = above_to(0, 1e24), kSeconds = from_to(0, 3600),
-              kShare = from_to(0, 1), kEfficiency = above_to(0, 1), kAmount = from_to(0, 1e24);
+              kHours = from_to(0, 1e9), kShare = from_to(0, 1), kEfficiency = above_to(0, 1), kAmount = from_to(0, 1e24);
 
 void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
     read_each(top, "kernels", origin, [&](Reader& row) {
@@ -98,6 +99,8 @@ std::string list(const std::vector<double>& values) {
 void read_machine(Reader& r, Cluster& c) {
     r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
     r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
+    double mtbf_hours = 0;  // read by mtbf_hours_of
+    r.take("mtbf_hours", mtbf_hours, kHours);
     std::vector<std::string> words;
     r.take("instruction_sets", words, one_of(instruction_set_words()));
     if (words.empty()) return;
@@ -332,13 +335,20 @@ toml::table parse(const std::string& text, const std::string& origin) {
     }
 }
 
-Source read_source_of(Source::Of of, const std::string& path, const char* asked_by) {
+Source read_source_of(Source::Of of, const std::string& named, const char* asked_by) {
+    const bool is_stack = of == Source::Of::Stack;
+    const Shipped kind = is_stack ? Shipped::Stacks : Shipped::Clusters;
+    const std::string path = file_or_shipped(kind, named);
     const TextFile file = read_text_file(path);
-    if (!file.is_readable())
-        throw UserError("cluster.cannot_read", asked_by,
-                        fmt::format("{} {}: cannot be read ({}); give the path of a {}", asked_by, path, file.reason,
-                                    of == Source::Of::Stack ? "stack's file, such as those in clusters/stacks/"
-                                                            : "cluster file, such as those in clusters/"));
+    if (!file.is_readable()) {
+        const std::string nearest = nearest_shipped(kind, named);
+        throw UserError(
+            "cluster.cannot_read", asked_by,
+            fmt::format("{} {}: cannot be read ({}); give the path of a {}, or a name that `lockstep clusters` lists{}", asked_by,
+                        named, file.reason,
+                        is_stack ? "stack's file, such as those in clusters/stacks/" : "cluster file, such as those in clusters/",
+                        nearest.empty() ? "" : ", such as " + nearest));
+    }
     return {of, path, parse(file.text, path)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <queue>
@@ -86,9 +87,16 @@ public:
     Found run() {
         const auto begin = Clock::now();
         found_.families = std::ssize(problem_.space.families);
+        int64_t bounded = 0;
         for (const Choice& f : problem_.space.families) {
             const int64_t members = members_of(f);
             found_.layouts += members;
+            if (is_stopped()) {
+                found_.not_reached += members;
+                continue;
+            }
+            ++bounded;
+            report(kOfBounds * static_cast<double>(bounded) / static_cast<double>(found_.families));
             if (const int64_t bytes = bounds_.least_bytes(f); options_.prune && bytes > capacity()) {
                 cut({0, Limit::Memory, 0, false, f}, bytes);
                 continue;
@@ -98,11 +106,11 @@ public:
         }
         do explore();
         while (!place_best());
-        for (; !queue_.empty(); queue_.pop()) cut(queue_.top());
-        if (options_.solve_recompute) solve_recompute();
+        for (; !queue_.empty(); queue_.pop()) leave(queue_.top());
+        if (options_.solve_recompute && !is_stopped()) solve_recompute();
         while (!place_best()) {
         }
-        place_front();
+        if (!is_stopped()) place_front();
         rank();
         for (const auto& [limit, c] : cuts_) found_.cuts.push_back(c);
         found_.wall_s = seconds_since(begin);
@@ -111,13 +119,41 @@ public:
 
 private:
     void explore() {
-        while (!queue_.empty()) {
+        while (!queue_.empty() && !is_stopped()) {
             const Candidate c = queue_.top();
+            report_explored(c.bound_s);
             if (options_.prune && c.bound_s >= worst_of_best()) break;
             queue_.pop();
             if (c.is_member) plan(c.choice);
             else expand(c.choice);
         }
+    }
+
+    bool is_stopped() {
+        found_.was_stopped = found_.was_stopped || (options_.stop && options_.stop());
+        return found_.was_stopped;
+    }
+
+    void report(double share) {
+        share_ = std::clamp(share, share_, 1.0);
+        if (options_.progress) options_.progress({share_, std::ssize(found_.all), best_s_});
+    }
+
+    // Bounds rise from the first candidate's to the time that is to be beaten; where they tell nothing, layouts are counted.
+    void report_explored(double bound_s) {
+        if (!options_.progress) return;
+        if (first_bound_s_ < 0) first_bound_s_ = bound_s;
+        const double worst_s = worst_of_best(), planned = static_cast<double>(found_.all.size());
+        const bool is_bounded = std::isfinite(worst_s) && worst_s > first_bound_s_ && bound_s > 0;
+        const double explored = is_bounded ? (bound_s - first_bound_s_) / (worst_s - first_bound_s_)
+                                           : planned / (planned + static_cast<double>(queue_.size()));
+        report(kOfBounds + (1 - kOfBounds) * std::min(explored, 1.0));
+    }
+
+    // What is still in the queue at the end: it cannot win, or the search was stopped before it.
+    void leave(const Candidate& c) {
+        if (found_.was_stopped && c.bound_s < worst_of_best()) found_.not_reached += c.is_member ? 1 : members_of(c.choice);
+        else cut(c);
     }
 
     void push(Candidate c) { queue_.push(std::move(c)); }
@@ -192,7 +228,6 @@ private:
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
-        if (options_.progress) options_.progress({std::ssize(found_.all), std::ssize(queue_), best_s_});
     }
 
     std::vector<Planned>::iterator known(const Choice& c) {
@@ -301,6 +336,8 @@ private:
     Found found_;
     int64_t next_ = 0;
     double best_s_ = 0;
+    static constexpr double kOfBounds = 0.2;  // share of the progress that the first bounds of all families are
+    double share_ = 0, first_bound_s_ = -1;
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from the
 // kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
 //
-// Guarantees: the result does not depend on the machine or on chance. With Options::prune off it is the same, later.
+// Guarantees: unless Options::stop ends it, the result does not depend on the machine or on chance. With Options::prune off it is
+// the same, later.
 #pragma once
 
 #include <functional>
@@ -42,8 +43,9 @@ struct Cut {
 };
 
 struct Progress {
-    int64_t compiled = 0, left = 0;
-    double best_s = 0;
+    double share = 0;      // of the search, about: what is left to look at shrinks as better layouts are found. Never falls
+    int64_t compiled = 0;  // layouts
+    double best_s = 0;     // 0: none fits yet
 };
 
 struct Options {
@@ -51,6 +53,7 @@ struct Options {
     bool prune = true;
     bool solve_recompute = true;  // a memory budget, where nothing else fits as much
     std::function<void(const Progress&)> progress = {};
+    std::function<bool()> stop = {};  // asked between layouts: ends the search with what it has
 };
 
 struct Found {
@@ -60,6 +63,8 @@ struct Found {
     int64_t families = 0, layouts = 0, refused = 0;  // of the space; refused: by the compiler
     double wall_s = 0, plan_s = 0;                   // of all, and of exact plans
     std::optional<Planned> closest;                  // if nothing fits: the one with the fewest bytes
+    bool was_stopped = false;                        // then `best` is the best so far, and the front is not placed
+    int64_t not_reached = 0;                         // layouts that might have won
 };
 
 Found search(const Problem& problem, const Options& options);

@@ -32,6 +32,20 @@ TEST(CliCompletion, BashOffersCommandsFlagsKeysAndFiles) {
     EXPECT_EQ(completed_by_bash(scratch, "lockstep check my_r"), "my_recipe.toml\n");
 }
 
+TEST(CliCompletion, BashOffersNamesAndValues) {
+    const Scratch scratch;
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h10"), "h100 h100_500w\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster.file selen"), "selene\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster.stack torchtitan_e"), "torchtitan_eager\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan llama3_8b_torchtitan_"), "llama3_8b_torchtitan_pp\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --training.mixed_precision_param bfl"), "bfloat16\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --checkpoint.enable t"), "true\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --checkpoint.enable = f"), "false\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --log-format j"), "json\n");
+    scratch.write("h1_mine.toml", "");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h1"), "h100 h100_500w h1_mine.toml\n");
+}
+
 TEST(CliCompletion, OtherShellsReadTheirs) {
     const Scratch scratch;
     int shells = 0;

@@ -73,7 +73,7 @@ TEST(CliConsole, OnATerminalLinesWrapBetweenWordsAtItsWidth) {
 TEST(CliConsole, HelpOfEveryCommandAndEveryKeyFitsIntoEightyColumns) {
     Scratch s;
     for (const char* command : {"", "train", "check", "plan", "show", "schedule", "diff", "eval", "sample", "convert",
-                                "data prepare", "bench", "launch", "report", "recipe"}) {
+                                "data prepare", "bench", "launch", "report", "recipe", "new", "tune", "clusters", "help"}) {
         const Finished f = s.lockstep(fmt::format("{} --help", command));
         EXPECT_EQ(f.code, 0) << command;
         expect_no_longer_than(80, f.out, command);

@@ -1,0 +1,123 @@
+// A search that is stopped: it has the best so far, and says how much it left.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compile/recipe.h"
+#include "sim/cluster.h"
+#include "tune/devices.h"
+#include "tune/search.h"
+
+namespace lockstep::testing {
+namespace {
+
+using tune::Found, tune::Options, tune::Problem;
+
+Problem problem_to_stop(int64_t ranks) {
+    const compile::Recipe recipe = compile::Recipe::from_text(R"([model]
+name = "llama3"
+dim = 256
+n_layers = 4
+n_heads = 8
+n_kv_heads = 4
+vocab_size = 512
+ffn_dim = 512
+[training]
+dataset = "synthetic"
+seq_len = 128
+global_batch_size = 8
+[runtime]
+kernels = "reference"
+)",
+                                                              "small.toml");
+    const sim::Cluster cluster = sim::parse_cluster(R"(name = "small"
+declared = true
+[machine]
+devices = true
+memory_bytes = 4e8
+[rates]
+bytes_per_s = [1e10]
+op_overhead_s = 1e-6
+[rates.flops_per_s]
+f32 = [1e11]
+[[links]]
+ranks = 4
+bandwidth_bytes_per_s = 5e9
+[[links]]
+ranks = 0
+bandwidth_bytes_per_s = 1e9
+)",
+                                                    "small.toml");
+    return tune::problem_of(compile::config_of(recipe), cluster, "small.toml", ranks, 8);
+}
+
+// Stops once `planned` layouts are planned.
+Found stopped_after(const Problem& p, int64_t planned) {
+    int64_t compiled = 0;
+    Options options;
+    options.progress = [&](const tune::Progress& now) { compiled = now.compiled; };
+    options.stop = [&] { return compiled >= planned; };
+    return tune::search(p, options);
+}
+
+TEST(TuneStop, HasTheBestSoFarAndCountsTheRest) {
+    const Problem p = problem_to_stop(8);
+    const Found whole = tune::search(p, {});
+    EXPECT_FALSE(whole.was_stopped);
+    EXPECT_EQ(whole.not_reached, 0);
+    for (const int64_t planned : {1, 3, 8}) {
+        const Found found = stopped_after(p, planned);
+        EXPECT_TRUE(found.was_stopped);
+        EXPECT_EQ(found.layouts, whole.layouts);
+        EXPECT_GT(found.not_reached, 0);
+        ASSERT_FALSE(found.best.empty());
+        EXPECT_GE(found.best.front().step_s, whole.best.front().step_s);
+        for (const tune::Planned& b : found.best) EXPECT_TRUE(b.is_placed && b.fits);
+        int64_t cut = 0;
+        for (const tune::Cut& c : found.cuts) cut += c.layouts;
+        EXPECT_EQ(cut + found.not_reached + found.refused + std::ssize(found.all), found.layouts);
+    }
+}
+
+TEST(TuneStop, StoppedAtOnceItHasNothing) {
+    const Problem p = problem_to_stop(8);
+    const Found found = stopped_after(p, 0);
+    EXPECT_TRUE(found.was_stopped);
+    EXPECT_TRUE(found.best.empty());
+    EXPECT_EQ(found.not_reached, found.layouts);
+}
+
+TEST(TuneStop, ProgressRisesFromNothingToAll) {
+    const Problem p = problem_to_stop(8);
+    std::vector<double> shares;
+    Options options;
+    options.progress = [&](const tune::Progress& now) { shares.push_back(now.share); };
+    tune::search(p, options);
+    ASSERT_GT(shares.size(), 20u);
+    EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+    EXPECT_LT(shares.front(), 0.1);
+    EXPECT_GT(shares.back(), 0.9);
+    EXPECT_LE(shares.back(), 1);
+    std::sort(shares.begin(), shares.end());
+    EXPECT_GT(std::unique(shares.begin(), shares.end()) - shares.begin(), 10) << "it moves";
+}
+
+TEST(TuneDays, FindsTheSmallestNumberOfDevicesThatIsEnough) {
+    const auto problem = [](int64_t devices) { return problem_to_stop(devices); };
+    const std::vector<int64_t> counts = tune::usual_counts(4);
+    const tune::Training training{.tokens = 1e9};
+    const std::vector<tune::OfDevices> all = tune::over_devices({1, 2, 4, 8}, problem, training, {.top = 1});
+    for (const tune::OfDevices& enough : all) {
+        ASSERT_TRUE(enough.best) << enough.devices;
+        const double days = 1.001 * enough.hours / 24;
+        const auto rows = tune::within_days(days, all[0].tokens_per_s, counts, problem, training, {.top = 1});
+        const tune::OfDevices* smallest = tune::smallest_within(rows, days);
+        ASSERT_TRUE(smallest) << enough.devices;
+        EXPECT_EQ(smallest->devices, enough.devices);
+    }
+    const auto none = tune::within_days(1e-9, all[0].tokens_per_s, counts, problem, training, {.top = 1});
+    EXPECT_EQ(tune::smallest_within(none, 1e-9), nullptr);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
