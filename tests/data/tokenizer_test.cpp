@@ -234,9 +234,9 @@ TEST(DataTokenizer, WordsWithoutEndEncodeByDefinition) {
     for (const std::vector<std::string>& words : kinds) {
         std::string seed;
         while (seed.size() < 20000) seed += words[random() % words.size()];
-        const Tokenizer tokenizer = train_bpe(TextCorpus({seed + " " + sample_prose(1, 300)}), 320);
+        const Tokenizer tokenizer = train_bpe(TextCorpus({seed + " " + sample_prose(1, 300)}), 300);
         std::string text;
-        while (text.size() < (5u << 20)) text += words[random() % words.size()];
+        while (text.size() < (3u << 20)) text += words[random() % words.size()];
         std::vector<int32_t> symbols;
         for (const char c : text) symbols.push_back(static_cast<uint8_t>(c));
         for (const Merge& merge : tokenizer.parts().merges) {
