@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -43,7 +44,7 @@ data::PrepareOptions options_of(const PrepareArgs& args) {
                           : args.format == "json" ? data::TextFormat::json
                                                   : data::TextFormat::by_content;
     options.most_bad_lines = args.most_bad_lines;
-    options.longest_document_bytes = args.longest_document_mib << 20;
+    options.longest_document_bytes = std::min(args.longest_document_mib, INT64_MAX >> 20) << 20;
     options.heldout_fraction = args.heldout;
     options.shard_tokens = args.shard_tokens;
     options.threads = static_cast<int>(usable_cpus().size());

@@ -7,7 +7,7 @@ using Kind = JsonShape::Kind;
 
 // What stands behind the first object, which begins at `begin` and ends at `end`.
 Kind kind_behind(std::string_view head, bool is_whole, size_t begin, size_t end) {
-    const size_t line_end = head.find('\n', end), next = skip_json_space(head, end);
+    const size_t next = skip_json_space(head, end);
     if (next == head.size() && !is_whole) return Kind::more;
     const bool nothing_follows = next == head.size();
     const bool is_one_line = head.substr(begin, end - begin).find('\n') == std::string_view::npos;
@@ -16,15 +16,15 @@ Kind kind_behind(std::string_view head, bool is_whole, size_t begin, size_t end)
         const size_t behind_comma = head[next] == ',' ? skip_json_space(head, next + 1) : head.size();
         return is_one_line && behind_comma < head.size() && head[behind_comma] == '{' ? Kind::lines : Kind::none;
     }
-    const bool next_is_on_the_line = !nothing_follows && (line_end == std::string_view::npos || next < line_end);
-    return is_one_line || next_is_on_the_line ? Kind::lines : Kind::values;
+    return is_one_line ? Kind::lines : Kind::values;
 }
 
 }  // namespace
 
 JsonShape json_shape(std::string_view head, bool is_whole, const FieldPath& field) {
     const size_t first = skip_json_space(head, head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
-    if (first == head.size() || (head[first] != '{' && head[first] != '[')) return {};
+    if (first == head.size()) return {is_whole ? Kind::none : Kind::more};
+    if (head[first] != '{' && head[first] != '[') return {};
     const bool is_list = head[first] == '[';
     const size_t begin = is_list ? skip_json_space(head, first + 1) : first;
     if (begin == head.size()) return {is_whole ? Kind::none : Kind::more};

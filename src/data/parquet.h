@@ -1,6 +1,7 @@
 // One column of text of a Parquet file: flat or inside structs, nullable or not, any number of row groups, pages of version 1 and
 // 2, uncompressed, snappy, gzip or zstd. A page at a time is in memory.
-// Whatever a file claims: a page and its dictionary take at most 1 GiB together, and no bytes are read for two row groups.
+// Whatever a file claims: a page and its dictionary take at most 1 GiB together, and the pages that are read have no more
+// bytes than the file.
 #pragma once
 
 #include <filesystem>

@@ -162,7 +162,7 @@ TEST(DataJsonShape, IsKnownByContent) {
         EXPECT_EQ(found.kind, shape) << bytes;
         EXPECT_EQ(found.has_field, has_field) << bytes;
     }
-    for (const char* cut : {"{\"text\": \"cut", "[", "[{\"a\": ", "{\"text\": \"a\"}", "{\"text\": \"a\"}\n  "})
+    for (const char* cut : {"{\"text\": \"cut", "[", "[{\"a\": ", "{\"text\": \"a\"}", "{\"text\": \"a\"}\n  ", " \n"})
         EXPECT_EQ(json_shape(cut, false, text).kind, Shape::more) << cut;
     EXPECT_EQ(json_shape("{x", false, text).kind, Shape::none);
 }
@@ -468,13 +468,13 @@ TEST(DataPrepareJsonLines, DamageOfJsonIsNamed) {
         expect_user_error([&] { prepared(options, folder.write(name, bytes)); }, id, text);
     };
     refused("a.json", "[{\"text\": \"one\"}, {\"text\": \"two\"}", "data.json_line",
-            "object 3: byte 35 is not JSON: the list does not end");
+            "object 3: byte 34 is not JSON: the list does not end");
     refused("a.json", "[{\"text\": \"one\"} {\"text\": \"two\"}]", "data.json_line",
-            "object 2: byte 19 is not JSON: a ',' or a ']'");
+            "object 2: byte 18 is not JSON: a ',' or a ']'");
     refused("a.json", "[{\"text\": \"one\"}] x", "data.json_line", "more stands behind the list");
     refused("a.json", "[{\"text\": \"one\"}, 3]", "data.json_line", "object 2: it is a number. Correct the file");
     refused("a.json", "{\n\"text\": \"one\"}\n{\"text\"", "data.json_line",
-            "object 2: byte 26 is not JSON: it ends in the middle");
+            "object 2: byte 25 is not JSON: it ends in the middle");
     refused("a.json", "[{\"body\": \"one\"}]", "data.input_unreadable", "a JSON list of objects without the field \"text\"");
     refused("a.jsonl", "plain text\n", "data.json_line", "line 1: byte 1 is not JSON: no value begins like this");
     refused("a.jsonl", "{\"text\": NaN}\n", "data.no_field", "the field \"text\" is NaN, not text");

@@ -159,7 +159,9 @@ TEST(DataParquet, ClaimsAreBounded) {
         refused(file_of({int64_t{1} << 30, "xx"}, codec), "a page cannot be unpacked");
     }
     refused(file_of({int64_t{1} << 30, varint(uint64_t{1} << 30) + "\x18" + abc}, kSnappy), "a page cannot be unpacked");
-    refused(file_of({7, abc}, kNone, 2), "its row groups share pages");
+    const std::string longer = std::string("\xE8\3\0\0", 4) + std::string(1000, 'x');
+    EXPECT_EQ(read(file_of({1004, longer}, kNone), "text"), Texts{std::string(1000, 'x')});
+    refused(file_of({1004, longer}, kNone, 2), "its row groups share pages");
     // A run of levels: so many nulls, in two bytes.
     const int64_t many = (int64_t{1} << 26) + 1;
     const std::string levels = varint(static_cast<uint64_t>(many) << 1) + '\0';
