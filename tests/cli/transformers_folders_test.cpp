@@ -19,7 +19,7 @@ const std::string kLanguageHead = "lm_head.weight", kTokenTable = "model.embed_t
 // The texts of tokenizer(), once more.
 const std::string kPrepareAgain = "data prepare text0.txt text1.txt text2.txt --out e --heldout 0 --tokenizer ";
 const std::string kTrainFromFolder =
-    "train r.toml --training.seq_len 8 --training.local_batch_size 2 --training.steps 1 --lr_scheduler.warmup_steps 0 "
+    "train r.toml --training.seq_len 8 --training.local_batch_size 2 --lr_scheduler.warmup_steps 0 "
     "--training.mixed_precision_param float32 ";
 
 Finished succeeds(const Scratch& s, const std::string& arguments) {
@@ -146,14 +146,17 @@ TEST(CliTransformersServing, WhatServingNeedsComesBack) {
     // Through runs that begin from the folder, or from the checkpoint of it, and are gone on with.
     succeeds(s, kPrepareAgain + "hf/tokenizer.json");
     succeeds(s, "recipe --from hf --out r.toml");
-    const std::string train = kTrainFromFolder + "--training.dataset_path e --training.steps 2 ";
+    const std::string train = kTrainFromFolder + "--training.dataset_path e ";
     for (const char* steps : {"1", "2"})
         succeeds(s, train + "--checkpoint.last_save_model_only false --job.dump_folder run --training.steps " + steps);
     succeeds(s, "convert run c");
     expect_all("c");
-    succeeds(s, train + "--job.dump_folder run_hf --checkpoint.last_save_in_hf true");
+    succeeds(s, train + "--training.steps 2 --job.dump_folder run_hf --checkpoint.last_save_in_hf true");
     expect_all("run_hf/checkpoint/step-00000002");
-    succeeds(s, train + "--job.dump_folder run_ck --checkpoint.initial_load_in_hf false --checkpoint.initial_load_path a");
+    succeeds(
+        s,
+        train +
+            "--training.steps 2 --job.dump_folder run_ck --checkpoint.initial_load_in_hf false --checkpoint.initial_load_path a");
     succeeds(s, "convert run_ck from_ck");
     expect_all("from_ck");
 }
@@ -169,7 +172,8 @@ TEST(CliTransformersServing, OfAnotherTokenizerIsNotCarried) {
     tokenizer_of_bytes(s);
     succeeds(s, "recipe --from hf --out r.toml");
     const Finished f =
-        succeeds(s, kTrainFromFolder + "--training.dataset_path d --job.dump_folder run --checkpoint.last_save_in_hf true");
+        succeeds(s, kTrainFromFolder +
+                        "--training.steps 1 --training.dataset_path d --job.dump_folder run --checkpoint.last_save_in_hf true");
     EXPECT_TRUE(has(f.err, "is another tokenizer than that of ") && has(f.err, "is not carried along (generation_config.json, "))
         << f.err;
     EXPECT_FALSE(fs::exists(s.path("run/checkpoint/step-00000001/generation_config.json")));
@@ -244,12 +248,12 @@ TEST(CliTransformersRows, AreAddedForALargerTokenizer) {
     succeeds(s, "convert hf ck");
     succeeds(s, "recipe --from hf --out r.toml");
     const std::string train = kTrainFromFolder + "--training.dataset_path e --optimizer.lr 1e-9 ";
-    Finished f = s.lockstep(train + "--job.dump_folder small");
+    Finished f = s.lockstep(train + "--training.steps 1 --job.dump_folder small");
     EXPECT_EQ(f.code, 1);
     EXPECT_TRUE(has(f.err, "model.vocab_size = 257, but the tokens of e go up to 260: raise it")) << f.err;
     const std::vector<float> known = small_tensors(257)[kLanguageHead].values();
     const auto expect_rows = [&](const std::string& run, const std::string& from) {
-        f = succeeds(s, train + "--model.vocab_size 260 --job.dump_folder " + run + " " + from);
+        f = succeeds(s, train + "--training.steps 1 --model.vocab_size 260 --job.dump_folder " + run + " " + from);
         EXPECT_TRUE(has(f.err, "model.vocab_size is 3 larger than that of ")) << f.err;
         const std::vector<float> rows = tensor_of(s, run + "/checkpoint/step-00000001/model.safetensors", kLanguageHead);
         ASSERT_EQ(rows.size(), 260u * 8);
@@ -272,7 +276,7 @@ TEST(CliTransformersRows, AreAddedForALargerTokenizer) {
     f = s.lockstep(train + "--model.vocab_size 261 --job.dump_folder a --training.steps 2");
     EXPECT_EQ(f.code, 1);
     EXPECT_TRUE(has(f.err, "holds a model with model.vocab_size = 260, but the recipe has 261")) << f.err;
-    f = s.lockstep(train + "--model.vocab_size 260 --job.dump_folder c --model.dim 16");
+    f = s.lockstep(train + "--training.steps 1 --model.vocab_size 260 --job.dump_folder c --model.dim 16");
     EXPECT_TRUE(has(f.err, "holds a model with model.dim = 8, but the recipe has 16")) << f.err;
 }
 
