@@ -30,7 +30,7 @@ struct ReportArgs {
 
 using Json = nlohmann::ordered_json;
 
-void require_run(const std::string& folder) {
+void require_run_in(const std::string& folder) {
     if (report::is_run(folder)) return;
     throw UserError("report.no_run", folder,
                     fmt::format("{}: holds no run: give the job.dump_folder of `lockstep train`, which has metrics.jsonl and "
@@ -38,11 +38,11 @@ void require_run(const std::string& folder) {
                                 folder));
 }
 
-int report_one(const ReportArgs& args) {
+int report_on_one(const ReportArgs& args) {
     const std::string& folder = args.folders[0];
     const bool has_run = report::is_run(folder), pictures = !args.html.empty() || !args.svg.empty();
     const report::FlightRecords records = report::read_flight_records(folder);
-    if (pictures) require_run(folder);
+    if (pictures) require_run_in(folder);
     if (!has_run && records.empty())
         throw UserError("report.no_records", folder,
                         fmt::format("{}: holds neither a run (metrics.jsonl, events.jsonl) nor flight records; those are written "
@@ -67,9 +67,9 @@ int report_one(const ReportArgs& args) {
     return kDone;
 }
 
-int compare(const ReportArgs& args) {
+int compare_runs(const ReportArgs& args) {
     std::vector<Json> runs;
-    for (const std::string& folder : args.folders) require_run(folder);
+    for (const std::string& folder : args.folders) require_run_in(folder);
     for (const std::string& folder : args.folders) runs.push_back(report::read_run(folder));
     if (PageFile page(args.html, report::Page::Compare); page) page.write(report::comparison_page(runs));
     if (!args.svg.empty()) write_text_file(args.svg, report::loss_picture(runs));
@@ -80,7 +80,7 @@ int compare(const ReportArgs& args) {
 }
 
 // How much the files of a run hold: what is unchanged need not be read again.
-std::uintmax_t bytes_written(const std::string& folder) {
+std::uintmax_t bytes_of_logs(const std::string& folder) {
     std::uintmax_t bytes = 0;
     for (const char* name : {"/metrics.jsonl", "/events.jsonl"}) {
         std::error_code ignored;
@@ -91,13 +91,13 @@ std::uintmax_t bytes_written(const std::string& folder) {
 }
 
 // Says what is new until the run ends, and then all.
-int watch(const ReportArgs& args) {
+int watch_run(const ReportArgs& args) {
     constexpr auto kLookAgain = std::chrono::milliseconds(500);
     const std::string& folder = args.folders[0];
-    require_run(folder);
+    require_run_in(folder);
     for (std::optional<std::uintmax_t> seen;; std::this_thread::sleep_for(kLookAgain)) {
         const bool may_run = report::may_still_run(folder);  // before the files: it may end in between
-        const std::uintmax_t bytes = bytes_written(folder);
+        const std::uintmax_t bytes = bytes_of_logs(folder);
         if (seen == bytes && may_run) continue;
         const Json run = report::read_run(folder), summary = report::summary_of(run);
         const bool is_new = seen != bytes;
@@ -123,8 +123,8 @@ int report(const ReportArgs& args) {
         throw UserError("report.watch", "--watch",
                         args.folders.size() > 1 ? "--watch follows one run, and several folders were given: name one"
                                                 : "--watch writes no picture: leave --svg out, or use --html");
-    if (args.watch) return watch(args);
-    return args.folders.size() > 1 ? compare(args) : report_one(args);
+    if (args.watch) return watch_run(args);
+    return args.folders.size() > 1 ? compare_runs(args) : report_on_one(args);
 }
 
 }  // namespace
@@ -146,8 +146,7 @@ Command add_report(CLI::App& app) {
                       "go on until the run ends: a line, or with --json an object, whenever something was logged; --html is "
                       "written again each time");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer(
-        "Example: lockstep report outputs/demo --html demo.html");
+    command->footer("Example: lockstep report outputs/demo --html demo.html");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return report(*args); }};
 }
 

@@ -588,7 +588,7 @@ TEST_F(IslandSockets, HoldNothingForAPeerWithoutKeys) {
     for (const int shift : {20, 30, 40, 62}) {
         const RawPeer peer(service.invitation().address);
         std::string frame = "\x06";
-        for (int k = 7; k >= 0; --k) frame += static_cast<char>(uint64_t{1} << shift >> 8 * k);
+        for (int k = 7; k >= 0; --k) frame += static_cast<char>((uint64_t{1} << shift) >> (8 * k));
         peer.send(greeting + frame);
         EXPECT_TRUE(peer.is_closed()) << shift;
     }

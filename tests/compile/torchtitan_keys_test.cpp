@@ -66,8 +66,7 @@ TEST(TorchtitanKeys, TheLastCheckpointIsTheModelAloneInTheirFiles) {
         const compile::Recipe r =
             text.starts_with('{') ? compile::Recipe::from_json(text, "f") : compile::Recipe::from_text(text, "f");
         const bool only = r.flag("checkpoint.last_save_model_only");
-        EXPECT_EQ(compile::Recipe::from_text(r.toml(), "f").flag("checkpoint.last_save_model_only"), only)
-            << text;
+        EXPECT_EQ(compile::Recipe::from_text(r.toml(), "f").flag("checkpoint.last_save_model_only"), only) << text;
         return only;
     };
     const std::string theirs = "[training]\ndataset = \"c4\"\n";
