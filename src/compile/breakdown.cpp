@@ -8,7 +8,7 @@
 namespace lockstep::compile {
 namespace {
 
-struct Costs {
+struct TimesOfOps {
     std::string name;
     double flops = 0, bytes = 0;
     bool communication = false;
@@ -17,14 +17,14 @@ struct Costs {
 };
 
 // Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
-std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming, double microbatches) {
-    std::vector<std::vector<Costs>> all;
+std::vector<std::vector<TimesOfOps>> costs_of(const ir::Program& program, const Naming& naming, double microbatches) {
+    std::vector<std::vector<TimesOfOps>> all;
     const bool trains = program.entry(ir::EntryKind::Train) != nullptr;
     const std::vector<double> stood_for =
         trains ? calls_stood_for(program, microbatches) : std::vector<double>(program.routines.size(), 1);
     for (const ir::Routine& r : program.routines) {
         const double times = stood_for[all.size()];
-        std::vector<Costs>& costs = all.emplace_back();
+        std::vector<TimesOfOps>& costs = all.emplace_back();
         for (const ir::Op& op : r.ops) {
             costs.push_back({naming(r, op), ops::flops_of(program.mesh, r, op).executed,
                              static_cast<double>(ops::bytes_moved(program.mesh, r, op)), ops::rule(op.kind).collective, times});
@@ -44,7 +44,7 @@ std::string name_of(const ir::Routine& r, const ir::Op& op) {
 void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timelines, const Naming& naming, double microbatches) {
     Breakdown step;
     const double share = 1.0 / static_cast<double>(timelines.size());
-    std::map<const ir::Program*, std::vector<std::vector<Costs>>> known;
+    std::map<const ir::Program*, std::vector<std::vector<TimesOfOps>>> known;
     for (const ir::Timeline& timeline : timelines) {
         if (!known.contains(timeline.program)) known[timeline.program] = costs_of(*timeline.program, naming, microbatches);
         auto& costs = known[timeline.program];
@@ -56,7 +56,7 @@ void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timel
                     if (thread == 0) step.waiting_s += share * (t.end_s - t.start_s);
                     continue;
                 }
-                Costs& c = costs[timeline.entry->calls[t.call].routine][t.op];
+                TimesOfOps& c = costs[timeline.entry->calls[t.call].routine][t.op];
                 if (!c.spent[thread]) c.spent[thread] = &(thread == 0 ? step.ops : step.beside)[c.name];
                 TimeSpent& spent = *c.spent[thread];
                 spent.time_s += c.times * share * (t.end_s - t.ready_s);

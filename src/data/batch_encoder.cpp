@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 17;       // a thread's turn: some milliseconds
+constexpr size_t kTurnBytes = size_t{1} << 17;       // a thread's turn: some milliseconds
 constexpr size_t kLongPartBytes = size_t{4} << 20;   // without a place to cut
 constexpr size_t kBytesOfAThread = size_t{4} << 20;  // between two times that the threads wait for each other
 
@@ -26,7 +26,7 @@ void BatchEncoder::encode(std::span<const std::string_view> texts, Sink sink) {
     size_t bytes = 0;
     for (size_t t = 0; t < texts.size(); ++t) {
         for (size_t begin = 0; begin < texts[t].size();) {
-            const size_t end = tokenizer_.part_end(texts[t], begin, kPartBytes);
+            const size_t end = tokenizer_.part_end(texts[t], begin, kTurnBytes);
             if (end - begin > kLongPartBytes) {
                 encode_parts(sink);
                 encoders_[0].encode_long_part(texts[t].substr(begin, end - begin), begin == 0,

@@ -14,13 +14,13 @@
 namespace lockstep::data {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using StepKind = NormalizerStep::Kind;
 
 constexpr bool is_surrogate(uint32_t code_point) { return code_point >= 0xD800 && code_point <= 0xDFFF; }
 
-int options_of(Kind form) {
-    const int composes = form == Kind::nfc || form == Kind::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-    const int compatible = form == Kind::nfkc || form == Kind::nfkd ? UTF8PROC_COMPAT : 0;
+int options_of(StepKind form) {
+    const int composes = form == StepKind::nfc || form == StepKind::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+    const int compatible = form == StepKind::nfkc || form == StepKind::nfkd ? UTF8PROC_COMPAT : 0;
     return UTF8PROC_STABLE | composes | compatible;
 }
 
@@ -30,7 +30,7 @@ int options_of(Kind form) {
 // of marks their combining classes do not fall ("quick check" of Unicode's annex 15).
 class Form {
 public:
-    explicit Form(Kind kind) : options_(options_of(kind)), marks_(kCodePoints) {
+    explicit Form(StepKind kind) : options_(options_of(kind)), marks_(kCodePoints) {
         const bool composes = (options_ & UTF8PROC_COMPOSE) != 0;
         std::vector<uint32_t> composing;
         for (uint32_t c = 0; c < kCodePoints; ++c) {
@@ -99,7 +99,7 @@ private:
     std::vector<uint8_t> marks_;  // of each code point: its combining class, or kChanges
 };
 
-const Form& form_of(Kind kind) {
+const Form& form_of(StepKind kind) {
     static std::array<std::once_flag, 4> made;
     static std::array<std::unique_ptr<const Form>, 4> forms;
     const auto at = static_cast<size_t>(kind);  // the forms are the first kinds
@@ -220,29 +220,29 @@ std::string replaced(std::string_view text, const PreSplitPattern& pattern, cons
 // The text after one step; false where the step leaves it as it is.
 bool apply_step(const NormalizerStep& step, std::string_view text, bool continues, std::string& out) {
     switch (step.kind) {
-        case Kind::nfc:
-        case Kind::nfd:
-        case Kind::nfkc:
-        case Kind::nfkd: {
+        case StepKind::nfc:
+        case StepKind::nfd:
+        case StepKind::nfkc:
+        case StepKind::nfkd: {
             const Form& form = form_of(step.kind);
             if (changes_nothing(form, text)) return false;
             for_each_run(
                 text, [&](std::string_view run) { append_form(form, run, out); }, [&](char byte) { out += byte; });
             return true;
         }
-        case Kind::lowercase: out = map_characters(text, append_lowercase); return true;
-        case Kind::strip_accents:
+        case StepKind::lowercase: out = map_characters(text, append_lowercase); return true;
+        case StepKind::strip_accents:
             out = map_characters(text, [](uint32_t c, std::string& to) {
                 if (!is_mark(c)) append_utf8(to, c);
             });
             return true;
-        case Kind::strip: out = stripped(text, step.left, step.right); return true;
-        case Kind::prepend:
+        case StepKind::strip: out = stripped(text, step.left, step.right); return true;
+        case StepKind::prepend:
             if (text.empty() || continues) return false;
             out = step.text;
             out += text;
             return true;
-        case Kind::replace:
+        case StepKind::replace:
             if (step.pattern) {
                 out = replaced(text, *step.pattern, step.replacement);
                 return true;
@@ -268,8 +268,8 @@ std::string_view Normalizer::apply(std::string_view text, bool continues, std::s
 
 bool Normalizer::is_local() const {
     return std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& step) {
-        if (step.kind == Kind::strip) return false;
-        return step.kind != Kind::replace || (!step.pattern && step.text == " ");
+        if (step.kind == StepKind::strip) return false;
+        return step.kind != StepKind::replace || (!step.pattern && step.text == " ");
     });
 }
 

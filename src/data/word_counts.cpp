@@ -12,7 +12,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr size_t kBlockBytes = 16 << 10;
-constexpr size_t kLineSearchBytes = 1 << 10;
+constexpr size_t kTurnSearchBytes = 1 << 10;
 constexpr size_t kLongestWordBytes = 256;  // keeps the cost of a merge bounded on text without spaces
 
 struct StringHash : std::hash<std::string_view> {
@@ -37,7 +37,7 @@ struct Sample {
 // The border near `offset`: after the next line end close by, else there exactly. The same for the blocks on both sides.
 size_t block_border(std::string_view text, size_t offset) {
     if (offset >= text.size()) return text.size();
-    const size_t line_end = text.substr(offset, kLineSearchBytes).find('\n');
+    const size_t line_end = text.substr(offset, kTurnSearchBytes).find('\n');
     return line_end == std::string_view::npos ? offset : offset + line_end + 1;
 }
 

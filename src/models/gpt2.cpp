@@ -27,7 +27,7 @@ using ops::Builder;
 
 constexpr double kStd = 0.02;
 
-struct Shape : CommonShape {
+struct GptShape : CommonShape {
     int64_t ffn, positions;
     double embd_dropout, attn_dropout, resid_dropout;
     std::string gelu;
@@ -36,8 +36,8 @@ struct Shape : CommonShape {
 // One of the three probabilities, or the one for all.
 double probability(const ir::Attrs& a, const char* key) { return number(a, number(a, key) == -1 ? "dropout" : key); }
 
-Shape read(const ir::Attrs& a, int64_t seq) {
-    Shape s{read_common(a), 0, 0, 0, 0, 0, ""};
+GptShape read(const ir::Attrs& a, int64_t seq) {
+    GptShape s{read_common(a), 0, 0, 0, 0, 0, ""};
     s.positions = integer(a, "n_positions");
     s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim") : 4 * s.dim;
     s.embd_dropout = probability(a, "embd_pdrop"), s.attn_dropout = probability(a, "attn_pdrop"),
@@ -52,7 +52,7 @@ Shape read(const ir::Attrs& a, int64_t seq) {
     return s;
 }
 
-std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
+std::vector<ir::Dim> dims_of_gpt(const GptShape& s, int64_t seq) {
     std::vector<ir::Dim> dims;
     const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
     using enum ir::DimRole;
@@ -65,8 +65,8 @@ std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
 
 class Gpt {
 public:
-    Gpt(const Shape& shape, int64_t seq)
-        : s_(shape), blocks_(dims_of(shape, seq)), deep_(normal(kStd / std::sqrt(2.0 * static_cast<double>(shape.layers)))) {}
+    Gpt(const GptShape& shape, int64_t seq)
+        : s_(shape), blocks_(dims_of_gpt(shape, seq)), deep_(normal(kStd / std::sqrt(2.0 * static_cast<double>(shape.layers)))) {}
 
     Model build() {
         embed();
@@ -161,7 +161,7 @@ private:
         blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), PortRole::Logits);
     }
 
-    Shape s_;
+    GptShape s_;
     Blocks blocks_;
     Blocks::Init deep_;
 };
@@ -189,7 +189,7 @@ ModelSpec gpt2() {
     spec.flavors = {flavor("debugmodel", 256, 6, 16), flavor("124M", 768, 12, 12), flavor("355M", 1024, 24, 16),
                     flavor("774M", 1280, 36, 20), flavor("1558M", 1600, 48, 25)};
     spec.flavors[0].values["vocab_size"] = int64_t{2048};
-    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of(read(shape, seq), seq); };
+    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of_gpt(read(shape, seq), seq); };
     spec.build = [](const ir::Attrs& shape, int64_t seq) { return Gpt(read(shape, seq), seq).build(); };
     return spec;
 }

@@ -21,7 +21,7 @@ using ir::PortRole;
 using ir::TensorId;
 using ops::Builder;
 
-struct Shape : CommonShape {
+struct LlamaShape : CommonShape {
     int64_t kv_heads, ffn;
     bool qk_norm, qkv_bias;
     int64_t window;
@@ -35,8 +35,8 @@ int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
     return round_up(scaled, multiple_of);
 }
 
-Shape read(const ir::Attrs& a) {
-    Shape s{read_common(a), 0, 0, false, false, 0, {}};
+LlamaShape read(const ir::Attrs& a) {
+    LlamaShape s{read_common(a), 0, 0, false, false, 0, {}};
     s.kv_heads = integer(a, "n_kv_heads") > 0 ? integer(a, "n_kv_heads") : s.heads;
     if (s.heads % s.kv_heads != 0) {
         refuse(
@@ -69,7 +69,7 @@ Shape read(const ir::Attrs& a) {
     return s;
 }
 
-std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
+std::vector<ir::Dim> dims_of_llama(const LlamaShape& s, int64_t seq) {
     std::vector<ir::Dim> dims;
     const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
     using enum ir::DimRole;
@@ -81,7 +81,7 @@ std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
 
 class Llama {
 public:
-    Llama(const Shape& shape, int64_t seq) : s_(shape), blocks_(dims_of(shape, seq)) {}
+    Llama(const LlamaShape& shape, int64_t seq) : s_(shape), blocks_(dims_of_llama(shape, seq)) {}
 
     Model build() {
         embed();
@@ -163,7 +163,7 @@ private:
     }
 
     const Blocks::Init kPlain = normal(0.02), kDeep = normal(0.02, true);
-    Shape s_;
+    LlamaShape s_;
     Blocks blocks_;
 };
 
@@ -244,7 +244,7 @@ ModelSpec llama3() {
         {"qwen3-0.6B",
          relative({1024, 28, 16, 8, 128, 3072, 151936}, 1e-6, 1e6, {{"qk_norm", int64_t{1}}, {"tie_embeddings", int64_t{1}}})},
     };
-    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of(read(shape), seq); };
+    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of_llama(read(shape), seq); };
     spec.build = [](const ir::Attrs& shape, int64_t seq) { return Llama(read(shape), seq).build(); };
     return spec;
 }
