@@ -163,12 +163,16 @@ private:
             input.is_json_by_content = promise != NamePromise::json_lines && !two_lines;
         } else if (shape.kind == Kind::values && promise != NamePromise::text && is_json_list(head)) {
             return false;
-        } else if (is_json) {
+        } else if (is_json || shape.has_field || promise == NamePromise::json) {
+            const std::string what = shape.kind == Kind::lines    ? "it looks like JSON Lines"
+                                     : shape.kind == Kind::values ? "it looks like JSON objects"
+                                     : shape.has_field            ? "it begins like JSON"
+                                                                  : "it is named .json, and no object of JSON was found in it";
+            const bool lacks_field = is_json && !shape.has_field;
             count(found_.taken_as_text,
-                  fmt::format("it looks like JSON {}{}", shape.kind == Kind::lines ? "Lines" : "objects",
-                              shape.has_field ? "" : fmt::format(" without the field \"{}\"", options_.field.text())),
-                  shape.has_field ? "--format json reads its objects, --format text says that it is text."
-                                  : "--field NAME says which field holds the text, --format text that it is text.",
+                  what + (lacks_field ? fmt::format(" without the field \"{}\"", options_.field.text()) : ""),
+                  lacks_field ? "--field NAME says which field holds the text, --format text that it is text."
+                              : "--format json reads its objects, --format text says that it is text.",
                   input.path);
         }
         return true;

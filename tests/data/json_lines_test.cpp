@@ -448,12 +448,15 @@ TEST(DataPrepareJsonLines, WhatIsTakenAsTextIsSaid) {
     folder.write("in/plain.json", "{ no JSON }");
     options.inputs = {folder / "in"};
     PrepareSummary summary = prepare(options);
-    ASSERT_EQ(summary.taken_as_text.size(), 2u);
+    ASSERT_EQ(summary.taken_as_text.size(), 3u);
     EXPECT_EQ(summary.taken_as_text[0].what, "it looks like JSON Lines");
     EXPECT_EQ(summary.taken_as_text[0].first, dump.string());
     EXPECT_NE(summary.taken_as_text[0].remedy.find("--format json reads its objects"), std::string::npos);
     EXPECT_EQ(summary.taken_as_text[1].what, "it looks like JSON objects without the field \"text\"");
+    EXPECT_EQ(summary.taken_as_text[2].what, "it is named .json, and no object of JSON was found in it");
     EXPECT_EQ(summary.manifest.train.documents, 3);
+    options.inputs = {folder.write("wiki_01", "{\"text\": \"one\"}\nand text\n")};
+    EXPECT_EQ(prepare(options).taken_as_text.at(0).what, "it begins like JSON");
     options.text_format = TextFormat::json;
     EXPECT_EQ(prepared(options, dump), (Texts{"one", "two"}));
     options.text_format = TextFormat::text;
