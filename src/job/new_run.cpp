@@ -26,6 +26,9 @@ namespace fs = std::filesystem;
 struct FirstShape {
     int64_t dim, layers, heads;
     double lr;
+
+    // Parameters of the layers, without embedding and head.
+    double body() const { return 12.0 * static_cast<double>(layers * dim * dim); }
 };
 // From 0.2 to 350 million parameters beside the embedding. Learning rates fall with the width.
 constexpr FirstShape kFirstShapes[] = {{1024, 24, 16, 3e-4}, {768, 12, 12, 6e-4}, {640, 10, 10, 8e-4},
@@ -35,7 +38,7 @@ constexpr int64_t kFirstSeqLen = 256, kFirstBatch = 16;  // sequences, of all ra
 constexpr int64_t kMostFirstRanks = 16;
 // Of the time that is given: the rest is for the start, evaluations and checkpoints, and for what the plan is off.
 constexpr double kShareOfSteps = 0.75;
-constexpr double kTokensPerParameter = 8;  // fewer, and a smaller model learns more in the same time
+constexpr double kTokensPerParameter = 8;  // of layers; fewer, and a smaller model learns more in the same time
 constexpr double kMostEpochs = 20;         // beyond which a text is learned by heart
 constexpr int64_t kFewestSteps = 200;      // of a model that is chosen
 
@@ -180,20 +183,19 @@ void plan_steps(FirstRecipe& f, const sim::Cluster& cluster, double minutes) {
     if (!plan.fits) r.steps = 0;
 }
 
-bool learns_enough(const NewRun& r) {
-    return r.steps >= kFewestSteps &&
-           static_cast<double>(r.steps * r.tokens_per_step) >= kTokensPerParameter * static_cast<double>(r.parameters);
+bool learns_enough(const FirstRecipe& f) {
+    const auto tokens = static_cast<double>(f.run.steps * f.run.tokens_per_step);
+    return f.run.steps >= kFewestSteps && tokens >= kTokensPerParameter * f.shape.body();
 }
 
 FirstRecipe fitted(const NewRunOptions& o, FirstRecipe f, const sim::Cluster& cluster) {
     for (const FirstShape& shape : kFirstShapes) {
         f.shape = shape;
-        const double body = 12.0 * static_cast<double>(shape.layers * shape.dim * shape.dim);
         // What no planned step can be fast enough for is not compiled: a core does less than 500 GFLOP/s.
-        const double flops = 6 * body * kTokensPerParameter * body;
+        const double flops = 6 * kTokensPerParameter * shape.body() * shape.body();
         if (flops > 5e11 * 60 * o.minutes * static_cast<double>(f.run.ranks)) continue;
         plan_steps(f, cluster, o.minutes);
-        if (learns_enough(f.run)) return f;
+        if (learns_enough(f)) return f;
     }
     if (f.run.steps == 0) throw UserError("new.memory", "--data", "this machine has too little memory for the smallest model");
     return f;

@@ -91,10 +91,7 @@ public:
         for (const Choice& f : problem_.space.families) {
             const int64_t members = members_of(f);
             found_.layouts += members;
-            if (is_stopped()) {
-                found_.not_reached += members;
-                continue;
-            }
+            if (is_stopped()) continue;
             ++bounded;
             report(kOfBounds * static_cast<double>(bounded) / static_cast<double>(found_.families));
             if (const int64_t bytes = bounds_.least_bytes(f); options_.prune && bytes > capacity()) {
@@ -112,7 +109,10 @@ public:
         }
         if (!is_stopped()) place_front();
         rank();
-        for (const auto& [limit, c] : cuts_) found_.cuts.push_back(c);
+        int64_t seen = found_.refused + std::ssize(found_.all);
+        for (const auto& [limit, c] : cuts_) seen += c.layouts, found_.cuts.push_back(c);
+        if (found_.was_stopped) found_.not_reached = std::max<int64_t>(0, found_.layouts - seen);
+        else report(1);
         found_.wall_s = seconds_since(begin);
         return std::move(found_);
     }
@@ -152,8 +152,7 @@ private:
 
     // What is still in the queue at the end: it cannot win, or the search was stopped before it.
     void leave(const Candidate& c) {
-        if (found_.was_stopped && c.bound_s < worst_of_best()) found_.not_reached += c.is_member ? 1 : members_of(c.choice);
-        else cut(c);
+        if (!found_.was_stopped || c.bound_s >= worst_of_best()) cut(c);
     }
 
     void push(Candidate c) { queue_.push(std::move(c)); }

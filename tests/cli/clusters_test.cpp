@@ -102,8 +102,7 @@ TEST_F(CliVerdict, IsGreenOrRedOnATerminalAlone) {
 }
 
 TEST_F(CliVerdict, TablesEndTheirLinesBetweenWords) {
-    for (const std::string command : {"plan llama3_8b --cluster h100", "check llama3_8b --cluster h100", "clusters",
-                                      "tune llama3_8b --cluster h100 --top 2"}) {
+    for (const std::string command : {"plan llama3_8b --cluster h100", "check llama3_8b --cluster h100", "clusters"}) {
         const std::string wide = s.lockstep(command).out;
         for (const std::string& line : lines_of(on_terminal(60, command, "NO_COLOR=1"))) {
             if (line.starts_with("Script ") || line.find('\033') != std::string::npos) continue;

@@ -51,12 +51,12 @@ bandwidth_bytes_per_s = 1e9
     return tune::problem_of(compile::config_of(recipe), cluster, "small.toml", ranks, 8);
 }
 
-// Stops once `planned` layouts are planned.
+// Stops once `planned` layouts are planned, and one of them fits.
 Found stopped_after(const Problem& p, int64_t planned) {
-    int64_t compiled = 0;
+    tune::Progress last;
     Options options;
-    options.progress = [&](const tune::Progress& now) { compiled = now.compiled; };
-    options.stop = [&] { return compiled >= planned; };
+    options.progress = [&](const tune::Progress& now) { last = now; };
+    options.stop = [&] { return planned == 0 || (last.compiled >= planned && last.best_s > 0); };
     return tune::search(p, options);
 }
 
@@ -96,8 +96,7 @@ TEST(TuneStop, ProgressRisesFromNothingToAll) {
     ASSERT_GT(shares.size(), 20u);
     EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
     EXPECT_LT(shares.front(), 0.1);
-    EXPECT_GT(shares.back(), 0.9);
-    EXPECT_LE(shares.back(), 1);
+    EXPECT_EQ(shares.back(), 1);
     std::sort(shares.begin(), shares.end());
     EXPECT_GT(std::unique(shares.begin(), shares.end()) - shares.begin(), 10) << "it moves";
 }
@@ -113,7 +112,8 @@ TEST(TuneDays, FindsTheSmallestNumberOfDevicesThatIsEnough) {
         const auto rows = tune::within_days(days, all[0].tokens_per_s, counts, problem, training, {.top = 1});
         const tune::OfDevices* smallest = tune::smallest_within(rows, days);
         ASSERT_TRUE(smallest) << enough.devices;
-        EXPECT_EQ(smallest->devices, enough.devices);
+        const auto first = std::find_if(all.begin(), all.end(), [&](const tune::OfDevices& d) { return d.hours <= 24 * days; });
+        EXPECT_EQ(smallest->devices, first->devices);
     }
     const auto none = tune::within_days(1e-9, all[0].tokens_per_s, counts, problem, training, {.top = 1});
     EXPECT_EQ(tune::smallest_within(none, 1e-9), nullptr);
