@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -20,8 +22,10 @@ namespace lockstep::cli {
 namespace {
 
 struct ExplainArgs {
-    std::string key, from, out;
-    bool json = false;
+    std::string key, from, out, script_args;
+    std::vector<std::string> script_env;
+    interop::ReadOptions read;
+    bool json = false, has_script_args = false;
 };
 
 struct Line {
@@ -94,8 +98,30 @@ int explain(const ExplainArgs& args) {
     return kDone;
 }
 
+// For CLI11: what is wrong with it; empty: nothing.
+std::string objection_to_setting(const std::string& setting) {
+    const size_t equals = setting.find('=');
+    const std::string name = setting.substr(0, equals);
+    const auto is_of_name = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+    const bool is_name =
+        !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) && std::all_of(name.begin(), name.end(), is_of_name);
+    return equals == std::string::npos || !is_name ? fmt::format("{}: must be NAME=VALUE", setting) : "";
+}
+
+// What is told beside the file: of a script its arguments, split as a shell splits them, and variables.
+interop::ReadOptions read_options(const ExplainArgs& args) {
+    interop::ReadOptions out = args.read;
+    out.script.has_arguments = args.has_script_args;
+    if (args.has_script_args && !args.script_args.empty()) out.script.arguments = CLI::detail::split_up(args.script_args);
+    for (const std::string& setting : args.script_env) {
+        const size_t equals = setting.find('=');
+        out.script.environment.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
+    }
+    return out;
+}
+
 int write_from(const ExplainArgs& args) {
-    const interop::Reading from = job::recipe_from(args.from);
+    const interop::Reading from = job::recipe_from(args.from, read_options(args));
     const std::string toml = from.toml(args.from);
     if (!args.out.empty()) {
         if (std::filesystem::exists(args.out))
@@ -135,9 +161,34 @@ Command add_recipe(CLI::App& app) {
                 "write the recipe of this: a folder of Hugging Face transformers, a checkpoint, a run's folder, a "
                 "torchtitan job (TOML, or the JSON that it prints), a script of Megatron-LM, or a DeepSpeed configuration")
             ->excludes(key);
+    command
+        ->add_option("--script-args", args->script_args,
+                     "with --from: what the script is called with, as one word: its $1, $2 and $@")
+        ->needs(from)
+        ->each([args = args.get()](const std::string&) { args->has_script_args = true; });
+    command
+        ->add_option("--script-env", args->script_env,
+                     "with --from: NAME=VALUE, a variable of the script's environment; repeatable")
+        ->needs(from)
+        ->check(objection_to_setting)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    command
+        ->add_option("--deepspeed-config", args->read.deepspeed_config,
+                     "with --from: the file in the place of the one that the script's --deepspeed_config names")
+        ->needs(from);
+    command
+        ->add_option("--leave-out", args->read.leave_out,
+                     "with --from: arguments of the script (or keys of ds_config.json) to leave out, as num-experts,fp8-format")
+        ->needs(from)
+        ->delimiter(',')
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     command->add_option("--out", args->out, "with --from: the file to write; standard output where left out")->needs(from);
     command->add_flag("--json", args->json, "one JSON array on standard output");
-    command->footer("Example: lockstep recipe --explain training.global_batch_size");
+    command->footer(
+        "Example: lockstep recipe --explain training.global_batch_size\n"
+        "         lockstep recipe --from pretrain.sh --script-args \"8b 4\" --script-env NNODES=2 --out mine.toml");
     return {.app = command,
             .run = [args](comm::ProcessGroup&) { return args->from.empty() ? explain(*args) : write_from(*args); }};
 }

@@ -91,7 +91,7 @@ Json to_json(const job::Profile& p) {
 
 int train(const TrainArgs& args, comm::ProcessGroup& group) {
     const job::TrainOptions options{.watch = args.watch, .observe = args.observe, .announces_signals = true};
-    const job::TrainResult result = job::train(planning::announced(args.recipe).recipe, options, group);
+    const job::TrainResult result = job::train(planning::announced_for_training(args.recipe).recipe, options, group);
     if (!group.is_first()) return result.code;
     const job::TrainSummary& summary = result.summary;
     if (args.json) {

@@ -57,25 +57,34 @@ std::string Argument::text() const {
     return out;
 }
 
-Arguments::Arguments(const std::vector<Word>& words, const std::string& origin, const Script& script)
-    : origin_(origin), script_(script) {
+Arguments::Arguments(const std::vector<Word>& words, const std::string& origin) : origin_(origin) {
     std::vector<Argument> given;
     for (const Word& w : words) {
-        const std::string where = fmt::format("{}:{}", origin, w.line);
         if (begins_argument(w.text)) {
             const size_t equals = w.text.find('=');
-            given.push_back({w.text.substr(2, equals - 2), {}, where});
+            given.push_back({w.text.substr(2, equals - 2), {}, w.where, w.why, w.id, w.asks});
             if (equals != std::string::npos) given.back().values.push_back(without_quotes(w.text.substr(equals + 1)));
-        } else if (holds_arguments(w.text, given)) {
-            unread_.push_back({w.text, {}, where});
+        } else if (!w.why.empty() && holds_arguments(w.text, given)) {
+            unread_.push_back({w.text, {}, w.where, w.why, w.id, w.asks});
         } else if (!given.empty()) {
-            given.back().values.push_back(without_quotes(w.text));
+            Argument& last = given.back();
+            last.values.push_back(without_quotes(w.text));
+            if (last.why.empty()) last.why = w.why, last.id = w.id, last.asks = w.asks;
         }
     }
     for (size_t i = 0; i < given.size(); ++i) {
         const auto is_same = [&](const Argument& a) { return a.name == given[i].name; };
         if (std::none_of(given.begin() + static_cast<long>(i) + 1, given.end(), is_same)) all_.push_back(given[i]);
     }
+}
+
+std::vector<Argument> Arguments::leave_out(const std::vector<std::string>& names) {
+    const auto kept = std::stable_partition(all_.begin(), all_.end(), [&](const Argument& a) {
+        return std::find(names.begin(), names.end(), a.name) == names.end();
+    });
+    std::vector<Argument> out(kept, all_.end());
+    all_.erase(kept, all_.end());
+    return out;
 }
 
 const Argument* Arguments::find(const std::vector<std::string>& names) const {
@@ -87,19 +96,19 @@ const Argument* Arguments::find(const std::vector<std::string>& names) const {
 
 std::string Arguments::why_unread() const {
     std::vector<std::string> out;
-    for (const Argument& a : unread_) out.push_back(fmt::format("{}: {}", a.name, script_.why(a.name)));
+    for (const Argument& a : unread_) out.push_back(fmt::format("{}: {}", a.name, a.why));
     return fmt::format("{}", fmt::join(out, "; "));
+}
+
+std::string Arguments::remedy(const std::string& asks) const {
+    const std::string otherwise = "put `echo` before the command that starts the run and give what it prints";
+    if (asks.empty()) return "give the value in its place, or " + otherwise;
+    return fmt::format("give it (`lockstep recipe --from {} {}`), or the value in its place", origin_, asks);
 }
 
 std::string Arguments::text(const Argument& a) const {
     if (a.values.empty()) refuse(a, "needs a value, and none follows");
-    for (const std::string& value : a.values) {
-        if (Script::is_unknown(value))
-            refuse(a,
-                   fmt::format("{}; give the value in its place, or put `echo` before the command that starts the run and give "
-                               "what it prints",
-                               script_.why(value)));
-    }
+    if (!a.why.empty()) refuse(a, fmt::format("{}; {}", a.why, remedy(a.asks)));
     if (a.values.size() > 1) refuse(a, fmt::format("takes one value, and {} follow", a.values.size()));
     return a.values.front();
 }

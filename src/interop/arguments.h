@@ -12,20 +12,25 @@ namespace lockstep::interop {
 struct Argument {
     std::string name;  // without "--"
     std::vector<std::string> values;
-    std::string where;         // "pretrain.sh:12"
-    std::string text() const;  // "--num-layers 96"
+    std::string where;          // "pretrain.sh:12"
+    std::string why, id, asks;  // as of a Word, of a value that is not known; empty: all are known
+    std::string text() const;   // "--num-layers 96"
 };
 
 // The arguments among the words of a command; of one that is repeated, the last. Words before the first argument are left out.
 class Arguments {
 public:
-    Arguments(const std::vector<Word>& words, const std::string& origin, const Script& script);
+    Arguments(const std::vector<Word>& words, const std::string& origin);
 
     const std::vector<Argument>& all() const { return all_; }
+    // Takes out the arguments of these names, and returns them.
+    std::vector<Argument> leave_out(const std::vector<std::string>& names);
     // Words that would be more arguments, if anybody knew what a run puts there: "$@", "$EXTRA_ARGS".
     const std::vector<Argument>& unread() const { return unread_; }
     // "$EXTRA_ARGS: EXTRA_ARGS is not set in the script", of each; empty: there are none.
     std::string why_unread() const;
+    // What to do about a value that is not known: `asks` is that of a word.
+    std::string remedy(const std::string& asks) const;
     const std::string& origin() const { return origin_; }
 
     // The one that was given of several names of the same; null: none was.
@@ -41,7 +46,6 @@ public:
 
 private:
     std::string origin_;
-    const Script& script_;
     std::vector<Argument> all_, unread_;
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/nearest.h"
+#include "interop/hjson.h"
 
 namespace lockstep::interop {
 namespace {
@@ -70,6 +71,7 @@ public:
     // Returns the microbatches of a step on a data rank; 0: they are not said.
     int64_t read() {
         for (const auto& [key, value] : json_.items()) read_key(key, value);
+        require_whole_ranks();
         return accumulated_;
     }
 
@@ -161,9 +163,11 @@ private:
         for (const Row& row : rows()) names.push_back(row.key);
         for (const auto& row : kNoEffect) names.emplace_back(row.first);
         for (const auto& row : kRefused) names.emplace_back(row.first);
-        throw UserError("recipe.deepspeed_config", key,
-                        fmt::format("{}: DeepSpeed has no key {}, so that what it changes is not known; the nearest is {}",
-                                    origin_, key, nearest(key, names)));
+        throw UserError(
+            "recipe.deepspeed_config", key,
+            fmt::format("{}: {} is a key that is not known here, so that what it changes is not known; take it out if it "
+                        "changes neither the batch nor the layout; the nearest is {}",
+                        origin_, key, nearest(key, names)));
     }
 
     void micro_batch(const std::string& key, const Json& value) {
@@ -171,6 +175,21 @@ private:
         map(key, value, "parallelism.pipeline_parallel_microbatch_size", integer(key, value));
     }
     void batch(const std::string& key, const Json& value) { map(key, value, "training.global_batch_size", integer(key, value)); }
+    // train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks.
+    void require_whole_ranks() const {
+        const auto number_of = [&](const char* key) {
+            return json_.contains(key) && json_.at(key).is_number() ? integer(key, json_.at(key)) : int64_t{0};
+        };
+        const int64_t batch = number_of("train_batch_size"), micro = number_of("train_micro_batch_size_per_gpu");
+        constexpr int64_t kMost = 1 << 30;
+        if (batch < 1 || (micro < 1 && accumulated_ < 1)) return;
+        const int64_t of_a_rank = std::clamp<int64_t>(micro, 1, kMost) * std::clamp<int64_t>(accumulated_, 1, kMost);
+        if (batch % of_a_rank == 0) return;
+        throw UserError("recipe.contradiction", "train_batch_size",
+                        fmt::format("{}: train_batch_size = {} is train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
+                                    "data ranks, and no number of ranks makes it of {} x {}: change one of the three",
+                                    origin_, batch, std::max<int64_t>(micro, 1), std::max<int64_t>(accumulated_, 1)));
+    }
     void accumulation(const std::string& key, const Json& value) {
         accumulated_ = integer(key, value);
         if (integer(key, value) == 1 && !json_.contains("train_batch_size"))
@@ -295,17 +314,42 @@ private:
             r_.questions.push_back({{"lr_scheduler.decay_type"},
                                     fmt::format("{}: {}: no schedule here is the same: choose one as --lr_scheduler.decay_type "
                                                 "(linear, sqrt, cosine)",
-                                                origin_, said(key + ".type", type))});
-        if (!s.contains("params")) return;
-        for (const auto& [name, v] : section(key + ".params", s.at("params")).items()) {
+                                                origin_, said(key + ".type", type)),
+                                    true});
+        const Json params = s.contains("params") ? section(key + ".params", s.at("params")) : Json::object();
+        for (const auto& [name, v] : params.items()) {
             const std::string full = key + ".params." + name;
-            if (is_auto(full, v)) continue;
-            if (name == "warmup_num_steps") map(full, v, "lr_scheduler.warmup_steps", integer(full, v));
-            else if (name == "total_num_steps") map(full, v, "lr_scheduler.total_steps", integer(full, v));
-            else if (name == "warmup_max_lr") map(full, v, "optimizer.lr", number(full, v));
-            else unmapped(full, v, "the warm-up is linear and begins at 0");
+            if (!is_auto(full, v)) read_scheduler(full, name, v);
         }
+        if (type.starts_with("Warmup")) assume_scheduler(type, params);
     }
+    void read_scheduler(const std::string& full, const std::string& name, const Json& v) {
+        if (name == "warmup_num_steps") map(full, v, "lr_scheduler.warmup_steps", integer(full, v));
+        else if (name == "total_num_steps") map(full, v, "lr_scheduler.total_steps", integer(full, v));
+        else if (name == "warmup_max_lr") map(full, v, "optimizer.lr", number(full, v));
+        else if (name == "cos_min_ratio") map(full, v, "lr_scheduler.min_lr_factor", number(full, v));
+        else if (name == "warmup_type" && v == "linear") no_effect(full, v, "the warm-up is linear here, too");
+        else if (name == "warmup_type") unmapped(full, v, kLinear);
+        else if ((name == "warmup_min_lr" || name == "warmup_min_ratio") && v == 0)
+            no_effect(full, v, "the warm-up begins at 0 here, too");
+        else if (name == "warmup_min_lr" || name == "warmup_min_ratio") unmapped(full, v, "the warm-up begins at 0");
+        else if (name == "last_batch_iteration") no_effect(full, v, "a run goes on from its checkpoint");
+        else unmapped(full, v, "a parameter that is not known here");
+    }
+    // What DeepSpeed's schedules do where the file says nothing.
+    void assume_scheduler(const std::string& type, const Json& params) {
+        const std::string before = "scheduler.params.";
+        if (!params.contains("warmup_type"))
+            r_.unmapped.push_back({before + "warmup_type = \"log\", DeepSpeed's default", "", kLinear});
+        constexpr int64_t kSteps = 1000;
+        if (!params.contains("warmup_num_steps"))
+            r_.assume(before + "warmup_num_steps 1000", "lr_scheduler.warmup_steps", kSteps);
+        constexpr double kLeast = 0.0001;
+        if (type == "WarmupCosineLR" && !params.contains("cos_min_ratio"))
+            r_.assume(before + "cos_min_ratio 0.0001", "lr_scheduler.min_lr_factor", kLeast);
+        if (type == "WarmupDecayLR") r_.assume("a decay to 0", "lr_scheduler.min_lr_factor", 0.0);
+    }
+    static constexpr const char* kLinear = "the warm-up is linear here; DeepSpeed's logarithmic one rises faster at first";
 
     void pipeline(const std::string& key, const Json& value) {
         for (const auto& [name, v] : section(key, value).items()) {
@@ -370,22 +414,65 @@ bool is_deepspeed(const Json& json) {
     return std::any_of(std::begin(own), std::end(own), [&](const char* key) { return json.contains(key); });
 }
 
-int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals) {
+int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals,
+                       const ReadOptions& options) {
     Json json;
     try {
-        json = parse_json<Json>(text, JsonComments::Skipped);  // comments are let through, as DeepSpeed's users write them
-    } catch (const JsonError& e) {
-        throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, e.what()));
+        json = json_or_discarded<Json>(text);
+        if (json.is_discarded()) json = parse_hjson(text);
+    } catch (const std::exception& e) {
+        throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
     }
     if (!json.is_object()) throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: holds no JSON object", origin));
-    return Config(json, origin, reading, refusals).read();
+    for (const std::string& name : options.leave_out) {
+        if (!json.contains(name)) continue;
+        reading.left_out.push_back(
+            {fmt::format("{} = {}", name, json.at(name).dump(-1, ' ', false, Json::error_handler_t::replace)), origin,
+             "is left out, as --leave-out asks"});
+        json.erase(name);
+    }
+    reading.accumulated = Config(json, origin, reading, refusals).read();
+    return reading.accumulated;
 }
 
-Reading read_deepspeed_alone(const std::string& text, const std::string& path) {
+namespace {
+
+// The defaults of DeepSpeed's Adam and SGD, of what the section "optimizer" does not say.
+void assume_deepspeed_optimizer(const std::string& text, Reading& r) {
+    Json json = json_or_discarded<Json>(text);
+    if (json.is_discarded()) json = parse_hjson(text);
+    if (!json.contains("optimizer")) {
+        r.assumed.push_back(
+            {"no optimizer", "", "the program that calls DeepSpeed has one; here it is Lockstep's default, AdamW"});
+        return;
+    }
+    const Json optimizer = json.at("optimizer");
+    const Json params = optimizer.is_object() && optimizer.contains("params") ? optimizer.at("params") : Json::object();
+    const auto assume = [&](const char* said, const char* key, double value) {
+        if (!params.contains(said)) r.assume(fmt::format("optimizer.params.{} {}", said, value), key, value);
+    };
+    assume("lr", "optimizer.lr", 1e-3);
+    const std::string name = r.recipe.text("optimizer.name");
+    if (name == "SGD") assume("momentum", "optimizer.momentum", 0.0);
+    if (name == "SGD") assume("weight_decay", "optimizer.weight_decay", 0.0);
+    if (name != "AdamW" && name != "Adam") return;
+    constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kTorchDecay = 0.01;
+    if (!params.contains("betas")) {
+        r.assume("optimizer.params.betas [0.9, 0.999]", "optimizer.beta1", kBeta1);
+        r.assume("optimizer.params.betas [0.9, 0.999]", "optimizer.beta2", kBeta2);
+    }
+    assume("eps", "optimizer.eps", kEps);
+    const bool is_torch = params.contains("torch_adam") && params.at("torch_adam") == true;
+    assume("weight_decay", "optimizer.weight_decay", is_torch && name == "AdamW" ? kTorchDecay : 0.0);
+}
+
+}  // namespace
+
+Reading read_deepspeed_alone(const std::string& text, const std::string& path, const ReadOptions& options) {
     Reading r;
     r.kind = "DeepSpeed";
     Refusals refusals;
-    read_deepspeed(text, path, r, refusals);
+    read_deepspeed(text, path, r, refusals, options);
     refusals.require_none(path);
     if (!r.asks("training.mixed_precision_param"))
         r.assume("neither bf16 nor fp16", "training.mixed_precision_param", std::string("float32"));
@@ -394,6 +481,7 @@ Reading read_deepspeed_alone(const std::string& text, const std::string& path) {
     if (narrow != "float32" && !r.asks("training.mixed_precision_param"))
         r.assume("no communication_data_type", "training.mixed_precision_reduce", narrow);
     r.assume("no gradient_clipping", "training.max_norm", 0.0);
+    assume_deepspeed_optimizer(text, r);
     r.assumed.push_back({"sequence length, recompute, parallel degrees", "",
                          "those of Lockstep's defaults: training.seq_len, activation_checkpoint.mode, [parallelism]"});
     r.questions.push_back(

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "interop/read_options.h"
 #include "interop/reading.h"
 
 namespace lockstep::interop {
@@ -13,8 +14,9 @@ namespace lockstep::interop {
 bool is_deepspeed(const nlohmann::json& json);
 // The statements of a configuration, into the reading of a run. Returns its gradient_accumulation_steps; 0: it has none.
 // UserError recipe.deepspeed_config.
-int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals);
+int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals,
+                       const ReadOptions& options = {});
 // A configuration alone: with the questions that it leaves.
-Reading read_deepspeed_alone(const std::string& text, const std::string& path);
+Reading read_deepspeed_alone(const std::string& text, const std::string& path, const ReadOptions& options = {});
 
 }  // namespace lockstep::interop

@@ -31,7 +31,7 @@ std::string name_of(const Word& w) { return fs::path(w.text).filename().string()
 // Where the arguments of the training script begin: behind its name; nothing if the command starts no training.
 std::optional<size_t> training_script(const Command& c) {
     const auto script = std::find_if(c.begin(), c.end(), is_python_file);
-    if (script == c.end() || c.front().text == "echo" || c.front().text == "printf") return std::nullopt;
+    if (script == c.end()) return std::nullopt;
     const bool has_arguments = std::any_of(script, c.end(), [](const Word& w) {
         return w.text.starts_with("--num-layers") || w.text.starts_with("--hidden-size") ||
                w.text.starts_with("--micro-batch-size");
@@ -42,9 +42,7 @@ std::optional<size_t> training_script(const Command& c) {
     return static_cast<size_t>(script - c.begin()) + 1;
 }
 
-[[noreturn]] void refuse(const std::string& origin, int line, const std::string& what) {
-    throw UserError("recipe.script", origin, fmt::format("{}:{}: {}", origin, line, what));
-}
+[[noreturn]] void refuse(const std::string& origin, const std::string& what) { throw UserError("recipe.script", origin, what); }
 
 // The command that starts the run, in two parts.
 struct Launch {
@@ -54,26 +52,58 @@ struct Launch {
 // A line of arguments that belongs to no command: the line before did not go on.
 void require_whole(const Script& script, size_t launch, const std::string& origin) {
     for (size_t i = launch + 1; i < script.commands.size(); ++i) {
-        const Command& c = script.commands[i];
+        const Command& c = script.commands[i].words;
         if (!c.empty() && begins_argument(c.front().text))
-            refuse(origin, c.front().line,
+            refuse(origin,
                    fmt::format(
-                       "{} begins a command: end the line before with \\, with nothing behind it, and put no comment between",
-                       c.front().text));
+                       "{}: {} begins a command: end the line before with \\, with nothing behind it, and put no comment between",
+                       c.front().where, c.front().text));
     }
+}
+
+// What to do where the script does not come to the run without something.
+std::string inputs_hint(const std::string& origin, const std::string& asks) {
+    return fmt::format("give it: `lockstep recipe --from {} {}`", origin,
+                       asks.empty() ? "--script-args \"A B\" --script-env NAME=VALUE" : asks);
+}
+
+// Two commands of a script start different runs.
+[[noreturn]] void refuse_second(const Script::Command& first, const Script::Command& second, const std::string& origin) {
+    const std::string &a = first.words.front().where, &b = second.words.front().where;
+    for (const Script::Command* c : {&second, &first}) {
+        if (c->maybe.empty()) continue;
+        if (c->asks.empty())
+            refuse(origin,
+                   fmt::format("{}: starts a second run, after the one of {}, and whether it does depends on {}: leave one "
+                               "of them in the file",
+                               b, a, c->maybe));
+        refuse(origin, fmt::format("{}: starts a second run, after the one of {}, and whether it does depends on {}; {}", b, a,
+                                   c->maybe, inputs_hint(origin, c->asks)));
+    }
+    if (a == b)
+        for (size_t i = 0; i < std::min(first.words.size(), second.words.size()); ++i) {
+            if (first.words[i].text == second.words[i].text) continue;
+            refuse(origin,
+                   fmt::format("{}: starts several runs, as it stands in a loop: one with {}, another with {}: leave one of "
+                               "them in the file",
+                               a, first.words[i].text, second.words[i].text));
+        }
+    refuse(origin, fmt::format("{}: starts a second run, after the one of {}: leave one of them in the file", b, a));
+}
+
+bool is_same(const Script::Command& a, const Script::Command& b) {
+    return std::equal(a.words.begin(), a.words.end(), b.words.begin(), b.words.end(),
+                      [](const Word& x, const Word& y) { return x.text == y.text; });
 }
 
 Launch launch_of(const Script& script, const std::string& origin) {
     std::optional<size_t> found;
     Launch out;
     for (size_t i = 0; i < script.commands.size(); ++i) {
-        const Command& c = script.commands[i];
+        const Command& c = script.commands[i].words;
         const std::optional<size_t> begin = training_script(c);
-        if (!begin) continue;
-        if (found)
-            refuse(origin, c.front().line,
-                   fmt::format("starts a second run, after the one of line {}: leave one of them in the file",
-                               script.commands[*found].front().line));
+        if (!begin || (found && is_same(script.commands[*found], script.commands[i]))) continue;
+        if (found) refuse_second(script.commands[*found], script.commands[i], origin);
         found = i;
         const auto split = c.begin() + static_cast<long>(*begin);
         out = {{c.begin(), split}, {split, c.end()}};
@@ -82,16 +112,17 @@ Launch launch_of(const Script& script, const std::string& origin) {
         require_whole(script, *found, origin);
         return out;
     }
-    for (const Command& c : script.commands) {  // a list of arguments, on one line or on several
-        if (!c.empty() && begins_argument(c.front().text)) out.arguments.insert(out.arguments.end(), c.begin(), c.end());
+    for (const auto& [words, maybe, asks] : script.commands) {  // a list of arguments, on one line or on several
+        if (!words.empty() && begins_argument(words.front().text))
+            out.arguments.insert(out.arguments.end(), words.begin(), words.end());
     }
-    if (out.arguments.empty())
-        throw UserError(
-            "recipe.script", origin,
-            fmt::format("{}: is a script, and none of its commands starts pretrain_gpt.py with arguments: give the script "
-                        "that does, or its arguments as a text file",
-                        origin));
-    return out;
+    if (!out.arguments.empty()) return out;
+    if (!script.ended.empty())
+        refuse(origin, fmt::format("{}: ends on {}, before it starts a run. If it needs arguments or variables, {}", origin,
+                                   script.ended, inputs_hint(origin, "")));
+    refuse(origin, fmt::format("{}: is a script, and none of its commands starts pretrain_gpt.py with arguments: give the script "
+                               "that does, or its arguments as a text file",
+                               origin));
 }
 
 void refuse_other_models(const Launch& launch) {
@@ -135,10 +166,18 @@ int64_t world_of(const Command& launcher) {
 }
 
 // The text of the file that --deepspeed_config names: one that the script writes, or one that lies there.
-std::string deepspeed_text(const Argument& a, const std::string& name, const Script& script, const std::string& path) {
-    if (const auto written = script.files.find(name); written != script.files.end()) return written->second;
+std::string deepspeed_text(const Argument& a, const std::string& name, const Script& script, const Arguments& args) {
+    const fs::path folder = fs::absolute(args.origin()).parent_path();
+    const std::string whole = a.why.empty() ? (folder / name).lexically_normal().string() : name + a.id;
+    if (const auto written = script.files.find(whole); written != script.files.end()) {
+        const Word& file = written->second;
+        if (file.why.empty()) return file.text;
+        throw UserError("recipe.deepspeed_config", name,
+                        fmt::format("{}: {}: the script writes it on {} with a value that is not known: {}; {}", a.where,
+                                    a.text(), file.where, file.why, args.remedy(file.asks)));
+    }
     std::string reason;
-    for (const fs::path& file : {fs::path(name), fs::path(path).parent_path() / name}) {
+    for (const fs::path& file : {fs::path(name), folder / name}) {
         const TextFile text = read_text_file(file);
         if (text.is_readable()) return text.text;
         reason = text.reason;
@@ -149,6 +188,13 @@ std::string deepspeed_text(const Argument& a, const std::string& name, const Scr
             "{}: {}: cannot be read ({}); put the file there, or beside the script. A file that the script makes is there "
             "after a run",
             a.where, a.text(), reason));
+}
+
+std::string given_deepspeed_text(const std::string& path) {
+    const TextFile text = read_text_file(path);
+    if (text.is_readable()) return text.text;
+    throw UserError("recipe.deepspeed_config", path,
+                    fmt::format("--deepspeed-config {}: cannot be read ({})", path, text.reason));
 }
 
 // Under DeepSpeed a step has microbatch x gradient_accumulation_steps x data ranks sequences, whatever the script says.
@@ -192,27 +238,41 @@ bool is_megatron(const std::string& text) {
     return has_arguments;
 }
 
-Reading read_megatron(const std::string& text, const std::string& path) {
-    const Script script = read_script(text, path);
+Reading read_megatron(const std::string& text, const std::string& path, const ReadOptions& options) {
+    const Script script = read_script(text, path, options.script);
     const Launch launch = launch_of(script, path);
     refuse_other_models(launch);
-    const Arguments args(launch.arguments, path, script);
+    Arguments args(launch.arguments, path);
     Reading reading;
     Refusals refusals;
     reading.kind = "Megatron-LM";
+    for (const Word& w : script.unread)
+        reading.unmapped.push_back({w.text, w.where, fmt::format("is not read, and may set variables: {}", w.why)});
     MegatronJob job{args, reading, refusals, args.has("deepspeed"), world_of(launch.launcher), {}};
+    for (const Argument& a : args.leave_out(options.leave_out)) job.leave_out(a, "is left out, as --leave-out asks");
     const Argument* config = job.take({"deepspeed_config"});
     int64_t accumulated = 0;
-    if (config) {
-        const std::string name = args.text(*config);
-        accumulated = read_deepspeed(deepspeed_text(*config, name, script, path), name, reading, refusals);
+    if (config || !options.deepspeed_config.empty()) {
+        const bool is_given = !options.deepspeed_config.empty();
+        const bool is_written =
+            config && config->values.size() == 1 && script.files.contains(config->values.front() + config->id);
+        const std::string name = is_given ? options.deepspeed_config : is_written ? config->values.front() : args.text(*config);
+        const std::string json = is_given ? given_deepspeed_text(name) : deepspeed_text(*config, name, script, args);
+        accumulated = read_deepspeed(json, name, reading, refusals, options);
+        if (config && is_given) job.no_effect(*config, "--deepspeed-config is read in its place");
         job.deepspeed = true;
     }
     read_megatron_model(job);
-    read_megatron_training(job);
-    read_megatron_layout(job);
+    try {
+        read_megatron_training(job);
+        read_megatron_layout(job);
+    } catch (const UserError&) {  // what no recipe can have comes first
+        refuse_megatron_rest(job);
+        refusals.require_none(path);
+        throw;
+    }
     read_megatron_rest(job);
-    require_same_batch(job, accumulated, config);
+    if (config) require_same_batch(job, accumulated, config);
     refusals.require_none(path);
     return reading;
 }

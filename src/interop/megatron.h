@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "interop/read_options.h"
 #include "interop/reading.h"
 
 namespace lockstep::interop {
@@ -11,6 +12,6 @@ namespace lockstep::interop {
 // Does the text hold arguments, and is no TOML?
 bool is_megatron(const std::string& text);
 // UserError recipe.script, recipe.argument_*, recipe.unknown_argument, recipe.cannot_map, recipe.contradiction.
-Reading read_megatron(const std::string& text, const std::string& path);
+Reading read_megatron(const std::string& text, const std::string& path, const ReadOptions& options = {});
 
 }  // namespace lockstep::interop

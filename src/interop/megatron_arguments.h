@@ -10,6 +10,7 @@ namespace lockstep::interop {
 enum class Fate {
     NoEffect,  // it does nothing to what a recipe says
     Unmapped,  // it does something that no key says, and the computation stays the same
+    LeftOut,   // it asks for another computation, and a plan may leave it out, loudly
     Refused,   // it asks for another computation, unless its value is one that leaves it off
 };
 

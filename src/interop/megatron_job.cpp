@@ -34,11 +34,9 @@ int64_t MegatronJob::required(const std::vector<std::string>& names) {
         throw UserError("recipe.argument_value", "--" + names.front(),
                         fmt::format("{}: {}: must be 1 or more", args.find(names)->where, args.find(names)->text()));
     if (const std::string unread = args.why_unread(); !unread.empty())
-        throw UserError(
-            "recipe.argument_missing", "--" + names.front(),
-            fmt::format("{}: --{} is not among the arguments that can be read. These cannot: {}. Put `echo` before the "
-                        "command that starts the run, and give what it prints",
-                        args.origin(), names.front(), unread));
+        throw UserError("recipe.argument_missing", "--" + names.front(),
+                        fmt::format("{}: --{} is not among the arguments that can be read. These cannot: {}: {}", args.origin(),
+                                    names.front(), unread, args.remedy(args.unread().front().asks)));
     throw UserError(
         "recipe.argument_missing", "--" + names.front(),
         fmt::format("{}: --{} is not among the arguments, and Megatron-LM has no default for it: add it, or check that "

@@ -38,6 +38,7 @@ struct MegatronJob {
     void map_number(const std::vector<std::string>& names, const std::string& key, std::optional<double> otherwise = {});
     void no_effect(const Argument& a, const std::string& why) { reading.no_effect.push_back({a.text(), a.where, why}); }
     void unmapped(const Argument& a, const std::string& why) { reading.unmapped.push_back({a.text(), a.where, why}); }
+    void leave_out(const Argument& a, const std::string& why) { reading.left_out.push_back({a.text(), a.where, why}); }
     void refuse(const Argument& a, const std::string& why) { refusals.add(a.text(), a.where, why); }
 };
 
@@ -45,6 +46,8 @@ struct MegatronJob {
 void read_megatron_model(MegatronJob& job);
 void read_megatron_layout(MegatronJob& job);
 void read_megatron_training(MegatronJob& job);
+// What is left and asks for another computation: into the refusals.
+void refuse_megatron_rest(MegatronJob& job);
 // Everything that is left. UserError recipe.unknown_argument.
 void read_megatron_rest(MegatronJob& job);
 

@@ -34,6 +34,7 @@ void read_one(MegatronJob& j, const Argument& a, const KnownArgument& known) {
     const bool is_off = std::find(known.off.begin(), known.off.end(), value) != known.off.end();
     if (known.fate == Fate::NoEffect || is_off) return j.no_effect(a, is_off ? "is off with this value" : known.why);
     if (known.fate == Fate::Unmapped) return j.unmapped(a, known.why);
+    if (known.fate == Fate::LeftOut) return j.leave_out(a, known.why);
     j.refuse(a, known.why);
 }
 
@@ -41,13 +42,20 @@ void read_one(MegatronJob& j, const Argument& a, const KnownArgument& known) {
 bool is_accounted_for(const Reading& r, const Argument& a) {
     const std::string text = a.text();
     const auto has = [&](const std::string& said) { return said.find(text) != std::string::npos; };
-    for (const auto* list : {&r.mapped, &r.no_effect, &r.unmapped}) {
+    for (const auto* list : {&r.mapped, &r.no_effect, &r.unmapped, &r.left_out}) {
         if (std::any_of(list->begin(), list->end(), [&](const Item& item) { return has(item.said); })) return true;
     }
     return std::any_of(r.questions.begin(), r.questions.end(), [&](const Question& q) { return has(q.text); });
 }
 
 }  // namespace
+
+void refuse_megatron_rest(MegatronJob& j) {
+    for (const Argument& a : j.args.all()) {
+        const KnownArgument* known = j.taken.contains(a.name) ? nullptr : find_megatron_argument(a.name);
+        if (known && known->fate == Fate::Refused) read_one(j, a, *known);
+    }
+}
 
 void read_megatron_rest(MegatronJob& j) {
     std::vector<const Argument*> unknown;

@@ -50,8 +50,12 @@ void read_precision(MegatronJob& j) {
     if (bf16 && fp16) return j.refuse(*fp16, fmt::format("contradicts {}: give one of them", bf16->text()));
     if (bf16) {
         j.map(*bf16, "training.mixed_precision_param", std::string("bfloat16"));
-        if (in_bf16) j.map(*in_bf16, "training.mixed_precision_reduce", std::string("bfloat16"));
-        else if (in_fp32) j.map(*in_fp32, "training.mixed_precision_reduce", std::string("float32"));
+        if (in_bf16) {
+            j.map(*in_bf16, "training.mixed_precision_reduce", std::string("bfloat16"));
+            j.reading.unmapped.push_back({"gradients kept in bfloat16", in_bf16->where,
+                                          "gradients add up in float32 here: 4 bytes of a parameter's gradient on a rank, where "
+                                          "Megatron-LM has 2"});
+        } else if (in_fp32) j.map(*in_fp32, "training.mixed_precision_reduce", std::string("float32"));
         else j.reading.assume("gradients in fp32, which --bf16 sets", "training.mixed_precision_reduce", std::string("float32"));
     } else if (fp16) {
         read_float16(j, *fp16);
@@ -123,7 +127,8 @@ void read_decay(MegatronJob& j, int64_t total) {
             {{key},
              fmt::format("{}: {}: no schedule here decays in this way: choose one as --{} (linear, sqrt, "
                          "cosine)",
-                         style->where, said, key)});
+                         style->where, said, key),
+             true});
     };
     if (name != "WSD") {
         if (wsd_style) j.no_effect(*wsd_style, "acts with --lr-decay-style WSD alone");
@@ -196,7 +201,9 @@ void read_full_recompute(MegatronJob& j, const Argument& full, const Argument* m
 
 void read_recompute(MegatronJob& j) {
     const Argument *granularity = j.take({"recompute-granularity"}), *selective = j.take({"recompute-activations"});
-    const Argument *method = j.take({"recompute-method"}), *count = j.take({"recompute-num-layers", "checkpoint-num-layers"});
+    const Argument *method = j.take({"recompute-method"}),
+                   *count = j.take({"recompute-num-layers", "checkpoint-num-layers", "activations-checkpoint-num-layers"});
+    const Argument* old_method = j.take({"activations-checkpoint-method"});
     const Argument *old = j.take({"checkpoint-activations"}), *modules = j.take({"recompute-modules"});
     for (const Argument* a : {selective, old}) {
         if (a) j.args.require_no_value(*a);
@@ -205,6 +212,7 @@ void read_recompute(MegatronJob& j) {
     if (granularity && name != "full" && name != "selective") return j.refuse(*granularity, "must be full or selective");
     if (name == "full") return read_full_recompute(j, *granularity, method, count);
     if (old) return read_full_recompute(j, *old, method, count);
+    if (old_method) return read_full_recompute(j, *old_method, old_method, count);
     for (const Argument* a : {method, count}) {
         if (a) j.no_effect(*a, "acts with --recompute-granularity full alone");
     }

@@ -4,11 +4,12 @@
 
 #include <string>
 
+#include "interop/read_options.h"
 #include "interop/reading.h"
 
 namespace lockstep::interop {
 
 // `path`: a file, or a folder of transformers. UserError recipe.unreadable, and of the format's reader.
-Reading read(const std::string& path);
+Reading read(const std::string& path, const ReadOptions& options = {});
 
 }  // namespace lockstep::interop

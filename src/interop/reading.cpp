@@ -20,6 +20,7 @@ struct List {
 };
 constexpr List kLists[] = {{"mapped", "Mapped:", &Reading::mapped},
                            {"assumed", "Assumed, as the file does not say it:", &Reading::assumed},
+                           {"left_out", "Left out, though the run has it:", &Reading::left_out},
                            {"unmapped", "Without a counterpart here:", &Reading::unmapped},
                            {"no_effect", "Without effect here:", &Reading::no_effect}};
 
@@ -31,6 +32,23 @@ std::string one_line(const std::string& bytes) {
         if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
     }
     return text;
+}
+
+// DeepSpeed's batch is microbatch x gradient_accumulation_steps x data ranks.
+void require_batch(const Reading& r) {
+    const compile::Recipe& recipe = r.recipe;
+    const int64_t ranks = recipe.integer("cluster.ranks"), batch = recipe.integer("training.global_batch_size");
+    if (r.accumulated == 0 || ranks <= 0 || batch <= 0) return;
+    const double others = static_cast<double>(recipe.integer("parallelism.tensor_parallel_degree")) *
+                          static_cast<double>(recipe.integer("parallelism.pipeline_parallel_degree"));
+    const double data = static_cast<double>(ranks) / others,
+                 micro = static_cast<double>(recipe.integer("training.local_batch_size"));
+    if (data * micro * static_cast<double>(r.accumulated) == static_cast<double>(batch)) return;
+    throw UserError(
+        "recipe.contradiction", "cluster.ranks",
+        fmt::format("{} sequences a step are not {} a microbatch x {} of gradient_accumulation_steps x {} data ranks, which "
+                    "make {}: change one of them, or --ranks",
+                    batch, micro, r.accumulated, data, data * micro * static_cast<double>(r.accumulated)));
 }
 
 }  // namespace
@@ -70,6 +88,32 @@ void Reading::require_answers() const {
         texts.push_back(q.text);
     }
     if (!texts.empty()) throw UserError("recipe.question", key, fmt::format("{}", fmt::join(texts, "\n  ")));
+    require_batch(*this);
+}
+
+void Reading::leave_out_training() {
+    const auto is_open = [&](const Question& q) {
+        return q.of_training &&
+               std::none_of(q.keys.begin(), q.keys.end(), [&](const std::string& k) { return recipe.is_set(k); });
+    };
+    for (const Question& q : questions) {
+        if (is_open(q))
+            left_out.push_back({q.text, "",
+                                fmt::format("no plan depends on it; here it is Lockstep's default, {} = {}", q.keys.front(),
+                                            compile::text_of(recipe.value(q.keys.front())))});
+    }
+    std::erase_if(questions, is_open);
+}
+
+void Reading::require_whole(const std::string& path) const {
+    if (left_out.empty()) return;
+    std::string list;
+    for (const Item& item : left_out) list += "\n  " + item.text();
+    throw UserError(
+        "recipe.left_out", path,
+        fmt::format("{}: a run of Lockstep is another one than this file's, as it lacks:{}\nTo train without it, write "
+                    "the recipe (`lockstep recipe --from {} --out NAME.toml`) and train that",
+                    path, list, path));
 }
 
 std::vector<std::string> Reading::to_be_set() const {

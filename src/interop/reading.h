@@ -3,6 +3,7 @@
 // that asks for another computation than any recipe can have is refused (Refusals). Nothing is left out in silence.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct Item {
 struct Question {
     std::vector<std::string> keys;
     std::string text;
+    bool of_training = false;  // no plan depends on the answer
 };
 
 struct Reading {
@@ -29,7 +31,9 @@ struct Reading {
     compile::Recipe recipe;
     std::vector<std::string> notes;  // what is still to be set
     std::vector<Item> mapped, no_effect, assumed, unmapped;
+    std::vector<Item> left_out;  // what the run has and the recipe lacks: a plan is of the run without it
     std::vector<Question> questions;
+    int64_t accumulated = 0;  // microbatches of a step on a data rank, as DeepSpeed's file says; 0: it does not
 
     // said, at `where`, becomes the key's value. UserError of the recipe; recipe.contradiction if another statement gave the key
     // another value.
@@ -39,8 +43,13 @@ struct Reading {
 
     // Is there a question that this key answers?
     bool asks(const std::string& key) const;
-    // UserError recipe.question with every question that has no answer among the keys that are set.
+    // UserError recipe.question with every question that has no answer among the keys that are set; recipe.contradiction where
+    // the ranks that are set make another batch than the file has.
     void require_answers() const;
+    // Questions without an answer that no plan depends on become what is left out.
+    void leave_out_training();
+    // UserError recipe.left_out if anything is: what trains is not to be another run.
+    void require_whole(const std::string& path) const;
     // The notes, and the questions.
     std::vector<std::string> to_be_set() const;
     // The lists as "mapped", "no_effect", "assumed", "unmapped", and "kind".

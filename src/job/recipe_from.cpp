@@ -41,6 +41,7 @@ Reading of_checkpoint(const std::string& path) {
         r.recipe = interop::recipe_of(hugging_face_model(stored.recipe));
         r.recipe.set("checkpoint.enable", "true");
         r.recipe.set("checkpoint.initial_load_path", fs::absolute(stored.folder).lexically_normal().string());
+        interop::assume_fine_tuning(r);
     }
     note_data(r, stored.folder);
     return r;
@@ -55,15 +56,15 @@ bool is_checkpoint(const std::string& path) {
     }
 }
 
-Reading of_file(const std::string& path) {
-    Reading r = interop::read(path);
+Reading of_file(const std::string& path, const interop::ReadOptions& options = {}) {
+    Reading r = interop::read(path, options);
     note_data(r, r.recipe.text("checkpoint.initial_load_path"));
     return r;
 }
 
-Reading of_path(const std::string& path) {
+Reading of_path(const std::string& path, const interop::ReadOptions& options) {
     if (!fs::exists(path)) throw UserError("recipe.from", path, fmt::format("{}: there is no such file or folder", path));
-    if (!fs::is_directory(path) || checkpoint::HuggingFaceFolder::is_at(path)) return of_file(path);
+    if (!fs::is_directory(path) || checkpoint::HuggingFaceFolder::is_at(path)) return of_file(path, options);
     if (is_checkpoint(path)) return of_checkpoint(path);
     const std::string recipe = (fs::path(path) / "recipe.toml").string();
     if (!fs::exists(recipe))
@@ -77,8 +78,8 @@ Reading of_path(const std::string& path) {
 
 }  // namespace
 
-Reading recipe_from(const std::string& path) {
-    Reading r = of_path(path);
+Reading recipe_from(const std::string& path, const interop::ReadOptions& options) {
+    Reading r = of_path(path, options);
     const auto is = [&](const models::AbsentModel& m) {
         return m.name == r.recipe.text("model.name") && (m.flavor.empty() || m.flavor == r.recipe.text("model.flavor"));
     };

@@ -321,7 +321,7 @@ Part whole_of(const SupervisorOptions& args) {
     if (args.recipe.path.empty())
         throw UserError("launch.command", "--",
                         "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
-    Part whole{hosts_of(args.hosts), planning::announced(args.recipe).recipe, args.processes, {}, {}, Output::Shown};
+    Part whole{hosts_of(args.hosts), planning::announced_for_training(args.recipe).recipe, args.processes, {}, {}, Output::Shown};
     planning::set_levels(whole.recipe, "");
     const compile::Config config = compile::config_of(whole.recipe);
     planning::use_instruction_set(config);

@@ -47,6 +47,7 @@ void announce_lists(const interop::Reading& r) {
     print("mapped", r.mapped);
     print("assumed", r.assumed);
     print("no counterpart", r.unmapped);
+    for (const interop::Item& item : r.left_out) telemetry::warn(fmt::format("left out of the plan: {}", item.text()));
     std::map<std::string, std::vector<std::string>> by_reason;
     for (const interop::Item& item : r.no_effect) by_reason[item.becomes].push_back(item.said);
     for (const auto& [reason, items] : by_reason)
@@ -78,12 +79,27 @@ void announce(const compile::Recipe& recipe) {
     telemetry::info(fmt::format("{}; recompute: {}", types_line(config), recompute_line(config)));
 }
 
-interop::Reading announced(const RecipeArgs& args) {
-    interop::Reading reading = read_recipe(args);
+namespace {
+
+interop::Reading announced_reading(interop::Reading reading) {
     if (reading.recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
     if (reading.kind != "recipe") announce_lists(reading);
     reading.require_answers();
     announce(reading.recipe);
+    return reading;
+}
+
+}  // namespace
+
+interop::Reading announced(const RecipeArgs& args) {
+    interop::Reading reading = read_recipe(args);
+    reading.leave_out_training();
+    return announced_reading(std::move(reading));
+}
+
+interop::Reading announced_for_training(const RecipeArgs& args) {
+    interop::Reading reading = announced_reading(read_recipe(args));
+    reading.require_whole(args.path);
     return reading;
 }
 

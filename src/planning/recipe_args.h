@@ -22,8 +22,10 @@ struct RecipeArgs {
 interop::Reading read_recipe(const RecipeArgs& args);
 // Reports keys that do nothing, the recipe's warnings, its element types and its recompute.
 void announce(const compile::Recipe& recipe);
-// Both, and what became of the statements of another system's file.
+// Both, and what became of the statements of another system's file. What no plan depends on may be left out of it.
 interop::Reading announced(const RecipeArgs& args);
+// The same for what trains. UserError recipe.left_out where something is left out.
+interop::Reading announced_for_training(const RecipeArgs& args);
 // If the recipe leaves the number of ranks open, a process group of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::ProcessGroup& group);
 

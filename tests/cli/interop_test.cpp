@@ -104,8 +104,10 @@ const std::vector<Sample>& runs() {
           "optimizer.params.betas = [0.9,0.95]: optimizer.beta2 = 0.95",
           "scheduler.type = \"WarmupLR\": lr_scheduler.decay_ratio = 0.0"},
          {"no communication_data_type: training.mixed_precision_reduce = \"bfloat16\""},
-         {"scheduler.params.warmup_min_lr = 0: the warm-up is linear and begins at 0"},
-         {"wall_clock_breakdown = false: logging"}},
+         {"scheduler.params.warmup_type = \"log\", DeepSpeed's default: the warm-up is linear here; DeepSpeed's logarithmic one "
+          "rises "
+          "faster at first"},
+         {"wall_clock_breakdown = false: logging", "scheduler.params.warmup_min_lr = 0: the warm-up begins at 0 here, too"}},
     };
     return all;
 }
@@ -218,7 +220,7 @@ TEST(CliInterop, AModelOfTransformersIsPlanned) {
         const json j = f.json()["from"];
         EXPECT_EQ(j["kind"], "transformers");
         expect_items(j, "mapped", {"model_type = \"llama\": model.name = \"llama3\", with every key of [model]"});
-        expect_items(j, "assumed", {"a config.json does not say it: training.local_batch_size = 8, Lockstep's default"});
+        expect_items(j, "assumed", {"a config.json does not say it: training.local_batch_size = 1, the least"});
     }
 }
 

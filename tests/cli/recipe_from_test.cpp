@@ -58,6 +58,31 @@ TEST_F(RecipeFrom, AModelTrainsWithItsWeights) {
     }
 }
 
+// What training goes on from weights with is said.
+TEST_F(RecipeFrom, AModelIsTunedGently) {
+    for (const std::string from : {"hf", "converted"}) {
+        const json j = s.lockstep("recipe --json --from " + from).json();
+        const std::string toml = j["toml"];
+        for (const char* line : {"\nlr = 2e-05\n", "\nwarmup_steps = 100\n", "\nlast_save_in_hf = true\n",
+                                 "#   a learning rate for weights that are trained already: optimizer.lr = 2e-05\n",
+                                 "#   the last checkpoint is a folder of transformers: checkpoint.last_save_in_hf = true\n"})
+            EXPECT_NE(toml.find(line), std::string::npos) << from << line << toml;
+    }
+    // A config.json alone has no weights to tune.
+    fs::create_directories(s.path("shape"));
+    fs::copy(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/fuzz/seeds/recipe_from/config_llama.json", s.path("shape/config.json"));
+    const std::string toml = s.lockstep("recipe --from shape/config.json").out;
+    EXPECT_EQ(toml.find("\nlr = "), std::string::npos) << toml;
+    for (const char* line :
+         {"\nlocal_batch_size = 1\n", "now `lockstep tune NAME.toml --cluster FILE --ranks N` finds the fastest that fits"})
+        EXPECT_NE(toml.find(line), std::string::npos) << toml;
+    // At most 8192 of the tokens that the model was made for.
+    json config = json::parse(std::ifstream(s.path("shape/config.json")));
+    config["max_position_embeddings"] = 131072;
+    s.write("shape/config.json", config.dump());
+    EXPECT_NE(s.lockstep("recipe --from shape").out.find("\nseq_len = 8192\n"), std::string::npos);
+}
+
 TEST_F(RecipeFrom, ARunsRecipeGoesOnFromItsCheckpoint) {
     for (const std::string from : {"out", "out/checkpoint/step-00000003", "out/recipe.toml"}) {
         const json j = s.lockstep("recipe --json --from " + from).json();

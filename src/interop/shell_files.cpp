@@ -1,0 +1,187 @@
+// Files that a script reads and writes, and programs that are computed here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text_file.h"
+#include "interop/shell_interpreter.h"
+#include "interop/shell_programs.h"
+
+namespace lockstep::interop {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What sets up an environment (compilers, Python, modules), not the variables of a run.
+bool is_environment_file(const std::string& name) {
+    constexpr const char* parts[] = {"bashrc",  "bash_profile", "profile", "activate", "conda.sh", "setvars.sh",
+                                     "modules", "nvm.sh",       "/etc/",   "mamba.sh", "cargo/env"};
+    return std::any_of(std::begin(parts), std::end(parts), [&](const char* p) { return name.find(p) != std::string::npos; });
+}
+
+}  // namespace
+
+std::string Interpreter::resolved(const Text& name) const {
+    if (name.chars().starts_with("/")) return fs::path(name.chars()).lexically_normal().string();
+    return fs::absolute(name.chars()).lexically_normal().string();
+}
+
+// A file that the script has written, or one beside it.
+std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason) const {
+    if (!name.is_known()) {
+        const auto written = state_.files.find(name.chars() + id_of(name));
+        return written == state_.files.end() ? std::nullopt : std::optional(*written->second);
+    }
+    const fs::path given(name.chars());
+    const fs::path here = fs::absolute(path_).lexically_normal().parent_path(), working = fs::current_path();
+    std::vector<fs::path> places;
+    if (given.is_absolute()) {
+        places = {given.lexically_normal()};
+    } else {
+        if (state_.folder.is_known()) places.push_back((state_.folder.chars() / given).lexically_normal());
+        places.push_back((here / given).lexically_normal());
+        places.push_back((working / given).lexically_normal());
+    }
+    for (const fs::path& p : places) {
+        if (const auto written = state_.files.find(p.string()); written != state_.files.end()) return *written->second;
+    }
+    for (const fs::path& p : places) {
+        // Only what belongs to the script is read: below its folder's parent, or below the working folder.
+        const auto is_below = [&](const fs::path& top) {
+            return top != top.root_path() && p.string().starts_with(top.string() + "/");
+        };
+        if (!is_below(here) && !is_below(here.parent_path()) && !is_below(working)) continue;
+        std::error_code ignored;
+        constexpr uintmax_t kMost = 1 << 18;
+        if (!fs::is_regular_file(p, ignored) || fs::file_size(p, ignored) > kMost) continue;
+        const TextFile text = read_text_file(p);
+        if (!text.is_readable()) continue;
+        if (reason) *reason = p.string();
+        return Text::of_file(text.text, 0);
+    }
+    if (reason) *reason = "there is no such file beside the script";
+    return std::nullopt;
+}
+
+void Interpreter::write_file(const Text& name, const Text& text, bool appends) {
+    if (name.chars().starts_with("/dev/") || name.empty()) return;
+    const fs::path given(name.chars());
+    const std::string folder = state_.folder.is_known() ? state_.folder.chars() : "/";
+    const std::string path =
+        name.is_known() ? (given.is_absolute() ? given : folder / given).lexically_normal().string() : name.chars() + id_of(name);
+    Text whole;
+    if (const auto before = state_.files.find(path); appends && before != state_.files.end()) whole = *before->second;
+    whole.add(text);
+    require_steps(1 + whole.size() / 16);
+    characters_ += whole.size();
+    state_.files[path] = std::make_shared<const Text>(whole);
+}
+
+void Interpreter::source(const Words& words) {
+    if (words.size() < 2) return set_status(1);
+    std::string reason;
+    const std::optional<Text> text = file_text(words[1], &reason);
+    const std::string shown = words[1].chars();
+    if (!text) {
+        set_status(0);
+        const Text::Why why = words[1].why();
+        out_.unread.push_back(
+            {fmt::format("source {}", shown), where_of(words[0].place()), why ? why->text : reason, "", why ? why->asks : ""});
+        if (is_environment_file(shown) || shown == "/dev/null") return;
+        return forget_variables(fmt::format("`source {}` on {}", shown, line_of(words[0].place())));
+    }
+    const size_t slash = shown.rfind('/');
+    files_.push_back(slash == std::string::npos ? shown : shown.substr(slash + 1));
+    const Text numbered = Text::of_file(text->chars(), static_cast<int>(files_.size()) - 1);
+    const Words arguments = state_.arguments;
+    const bool had_arguments = state_.has_arguments;
+    if (words.size() > 2) state_.arguments = Words(words.begin() + 2, words.end()), state_.has_arguments = true;
+    frames_.push_back({false, {}, {}});
+    run_text(text->is_known() ? numbered : *text, files_.back());
+    end_frame(fmt::format("{}", shown));
+    if (words.size() > 2) state_.arguments = arguments, state_.has_arguments = had_arguments;
+}
+
+// False: the command is no program that is computed here.
+bool Interpreter::program(const std::string& name, const Words& words) {
+    const Place place = words[0].place();
+    if (name == "tee") {
+        const bool appends = words.size() > 1 && words[1].chars() == "-a";
+        for (size_t i = appends ? 2 : 1; i < words.size() && input_; ++i) write_file(words[i], *input_, appends);
+        if (input_) print(*input_);
+        set_status(0);
+        return true;
+    }
+    if (name == "cp" || name == "mv") {
+        const std::optional<Text> text = words.size() == 3 ? file_text(words[1]) : std::nullopt;
+        if (text) write_file(words[2], *text, false);
+        set_status(0);
+        return true;
+    }
+    if (name == "envsubst") {
+        if (words.size() != 1 || !input_) return false;
+        print(document(*input_)), set_status(0);
+        return true;
+    }
+    if (!is_shell_program(name)) return false;
+    // Values that are not known pass through some programs as they are, each as three characters that no text has.
+    std::vector<Text> unknown;
+    Text::Why why;
+    const auto encoded = [&](const Text& t) {
+        std::string out;
+        for (size_t i = 0; i < t.size(); ++i) {
+            if (!t.why(i)) {
+                out += t[i];
+                continue;
+            }
+            if (!why) why = t.why(i);
+            size_t end = i;
+            while (end < t.size() && t.why(end) == t.why(i)) ++end;
+            constexpr size_t kMost = 100;
+            if (unknown.size() < kMost) unknown.push_back(t.part(i, end));
+            out += '\x01', out += static_cast<char>('\x80' + static_cast<char>(unknown.size() - 1)), out += '\x02';
+            i = end - 1;
+        }
+        return out;
+    };
+    ProgramInputs in;
+    for (size_t i = 1; i < words.size(); ++i) in.arguments.push_back(encoded(words[i]));
+    if (input_) in.input = encoded(*input_);
+    in.file = [&](const std::string& file) {
+        const std::optional<Text> text = file_text(Text(file, place));
+        return text ? std::optional(encoded(*text)) : std::nullopt;
+    };
+    const auto not_known = [&](const Text::Why& because_of) {
+        print(Text::unknown("$(...)", place, because_of));
+        set_status(std::nullopt, because_of);
+    };
+    require_steps(10);
+    const bool splits = name == "basename" || name == "dirname";  // a value that is not known may hold a /
+    const size_t slash = in.arguments.empty() ? std::string::npos : in.arguments[0].rfind('/');
+    const bool may_split =
+        splits && why && (slash == std::string::npos || in.arguments[0].find('\x01', slash) != std::string::npos);
+    const std::optional<ProgramOutput> made = run_program(name, in);
+    if (why && (!keeps_unknown(name) || may_split)) return not_known(why), true;
+    if (!made) return not_known(why ? why : because(fmt::format("the output of `{}` is known to a run alone", name))), true;
+    Text out;
+    for (size_t i = 0; i < made->text.size(); ++i) {
+        if (made->text[i] != '\x01') {
+            out.add(made->text[i], place);
+            continue;
+        }
+        const size_t k =
+            i + 2 < made->text.size() ? static_cast<size_t>(static_cast<unsigned char>(made->text[i + 1]) - 0x80) : SIZE_MAX;
+        if (k >= unknown.size() || made->text[i + 2] != '\x02')
+            return not_known(why ? why : because("it holds other bytes than text")), true;
+        out.add(unknown[k]);
+        i += 2;
+    }
+    set_status(made->status);
+    if (made->file.empty()) print(out);
+    else write_file(Text(made->file, place), out, false);
+    return true;
+}
+
+}  // namespace lockstep::interop

@@ -1,0 +1,286 @@
+// What "$NAME", "$1" and "${NAME<operator>word}" stand for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "interop/shell_interpreter.h"
+#include "interop/shell_pattern.h"
+
+namespace lockstep::interop {
+namespace {
+
+// An item of a list that nothing in the script has set.
+bool is_unset_parameter(const std::vector<Text>& items) {
+    return items.size() == 1 && !items.front().empty() && items.front().is_unset_or_empty();
+}
+
+}  // namespace
+
+Interpreter::Value Interpreter::parameter(const std::string& name, Place place, const std::string& written) {
+    const auto unknown = [&](const std::string& why) { return Value{{Text::unknown(written, place, because(why))}}; };
+    if (name == "?") {
+        if (state_.status) return {{Text(std::to_string(*state_.status), place)}};
+        return {{Text::unknown(written, place, state_.status_why)}};
+    }
+    const bool all = name == "@" || name == "*";
+    if (all || name == "#" || std::isdigit(static_cast<unsigned char>(name[0]))) {
+        if (name == "0") return {{Text(resolved(Text(path_, place)), place)}};
+        if (state_.arguments_why) return {{Text::unknown(written, place, state_.arguments_why)}};
+        if (name == "#") return {{Text(std::to_string(state_.arguments.size()), place)}};
+        constexpr size_t kDigits = 6;
+        const size_t index = all ? 0 : name.size() > kDigits ? SIZE_MAX : std::stoul(name);
+        if (!state_.has_arguments && (all ? state_.arguments.empty() : index > state_.arguments.size()))
+            return {
+                {Text::unknown(written, place,
+                               std::make_shared<const Reason>(Reason{fmt::format("{} is what the script is called with", written),
+                                                                     "--script-args \"A B\"", true}))}};
+        if (all) return {state_.arguments, name == "@"};
+        return {index <= state_.arguments.size() ? Words{state_.arguments[index - 1]} : Words{}};
+    }
+    if (name == "$" || name == "!" || name == "-" || name == "_" || name == "RANDOM" || name == "SECONDS" || name == "PPID" ||
+        name == "EPOCHSECONDS" || name == "HOSTNAME" || name == "UID")
+        if (!state_.find(name)) return unknown(fmt::format("{} is known to a run alone", written));
+    if (name == "PWD" && !state_.find(name)) return {{state_.folder}};
+    if (name == "LINENO") return {{Text(std::to_string(place.line), place)}};
+    if (name == "BASH_SOURCE")
+        return {{Text(place.file == 0 ? resolved(Text(path_, place)) : resolved(Text(file_of(place), place)), place)}};
+    const Variable* v = state_.find(name);
+    if (!v) return {{Text::unknown(written, place, why_unset(name))}};
+    if (v->why) return {{Text::unknown(written, place, v->why)}};
+    if (v->shape == Variable::Shape::Table) {
+        const auto zero = v->table.find("0");
+        return zero == v->table.end() ? Value{} : Value{{zero->second}};
+    }
+    const auto first = v->items.find(0);
+    return first == v->items.end() ? Value{} : Value{{first->second}};
+}
+
+Interpreter::Value Interpreter::element(const std::string& name, const Text& subscript, Place place, const std::string& written) {
+    if (name == "BASH_SOURCE") return parameter(name, place, written);
+    const Variable* v = state_.find(name);
+    if (!v) return {{Text::unknown(written, place, why_unset(name))}};
+    if (v->why) return {{Text::unknown(written, place, v->why)}};
+    const bool at = subscript.chars() == "@";
+    if (at || subscript.chars() == "*") {
+        if (v->table.size() > 1)  // the order is bash's own
+            return {{Text::unknown(written, place, because(fmt::format("{} has an order that bash chooses", written)))}};
+        return {v->values(), at};
+    }
+    if (v->shape == Variable::Shape::Table) {
+        const Text key = joined(subscript);
+        if (const Text::Why why = key.why()) return {{Text::unknown(written, place, why)}};
+        const auto found = v->table.find(key.chars());
+        return found == v->table.end() ? Value{} : Value{{found->second}};
+    }
+    Text::Why why;
+    std::optional<int64_t> index = number(subscript, why);
+    if (!index) return {{Text::unknown(written, place, why)}};
+    v = state_.find(name);
+    if (!v) return {};
+    if (*index < 0 && !v->items.empty()) index = v->items.rbegin()->first + 1 + *index;
+    const auto found = v->items.find(*index);
+    return found == v->items.end() ? Value{} : Value{{found->second}};
+}
+
+Interpreter::Value Interpreter::braces(const Text& raw, size_t begin, size_t end) {
+    const std::string& s = raw.chars();
+    const Place place = raw.place(begin);
+    const size_t stop = end - 1;
+    size_t at = begin + 2;
+    const std::string written = without_shell_blanks(s.substr(begin, end - begin));
+    const auto unknown = [&](const Text::Why& why) { return Value{{Text::unknown(written, place, why)}}; };
+    const auto not_known_here = [&] { return unknown(because(fmt::format("{} is not known to Lockstep", written))); };
+    if (at >= stop) return not_known_here();
+    const bool counts = s[at] == '#' && at + 1 < stop, refers = s[at] == '!' && at + 1 < stop;
+    if (counts || refers) ++at;
+    size_t name_end = end_of_name(s, at);
+    if (name_end == at) {
+        while (name_end < stop && std::isdigit(static_cast<unsigned char>(s[name_end]))) ++name_end;
+        if (name_end == at && is_special_parameter(s[at])) ++name_end;
+    }
+    const std::string name = s.substr(at, std::min(name_end, stop) - at);
+    if (name.empty()) return not_known_here();
+    at = name_end;
+    Value value;
+    Text subscript;
+    if (at < stop && s[at] == '[') {
+        size_t close = at + 1;
+        while (close < stop && s[close] != ']') close = end_of_quoted(raw, close, path_);
+        if (close >= stop) return not_known_here();
+        subscript = raw.part(at + 1, close);
+        at = close + 1;
+    }
+    const bool every = subscript.chars() == "@" || subscript.chars() == "*";
+    if (refers) {
+        const Variable* v = state_.find(name);
+        if (every && v && !v->why && at == stop) {
+            for (const auto& [index, text] : v->items) value.items.emplace_back(std::to_string(index), place);
+            for (const auto& [key, text] : v->table) value.items.emplace_back(key, place);
+            if (v->table.size() > 1) return unknown(because(fmt::format("{} has an order that bash chooses", written)));
+            value.apart = subscript.chars() == "@";
+            return value;
+        }
+        if (every || !subscript.empty()) return not_known_here();
+        const Value target = parameter(name, place, written);
+        if (target.items.empty()) return {};
+        if (const Text::Why why = target.items.front().why()) return unknown(why);
+        const std::string other = target.items.front().chars();
+        if (other.empty() || end_of_name(other, 0) != other.size()) {
+            const bool is_number = !other.empty() && other.find_first_not_of("0123456789") == std::string::npos;
+            if (!is_number) return not_known_here();
+        }
+        value = parameter(other, place, "${" + other + "}");
+    } else {
+        value = subscript.empty() ? parameter(name, place, written) : element(name, subscript, place, written);
+    }
+    if (counts) {
+        if (name == "@" || name == "*") return parameter("#", place, written);
+        if (at != stop) return not_known_here();
+        if (every) {
+            const Variable* v = state_.find(name);
+            if (v && !v->why) return {{Text(std::to_string(v->values().size()), place)}};
+        }
+        size_t size = 0;
+        for (const Text& t : value.items) {
+            if (const Text::Why why = t.why()) return unknown(why);
+            size += t.size();
+        }
+        return {{Text(std::to_string(size), place)}};
+    }
+    if (at == stop) {
+        if (is_unset_parameter(value.items) && subscript.empty())
+            value.items.front() = Text::unknown(written, place, value.items.front().why());
+        return value;
+    }
+    return changed(subscript.empty() ? name : name + "[" + subscript.chars() + "]", std::move(value), raw, at, stop,
+                   Text::unknown(written, place, nullptr));
+}
+
+// ${NAME<operator>word}: raw from `at` to `end` is the operator and what follows.
+Interpreter::Value Interpreter::changed(const std::string& name, Value value, const Text& raw, size_t at, size_t end,
+                                        const Text& written) {
+    const std::string& s = raw.chars();
+    const Place place = raw.place(at);
+    const auto unknown = [&](const Text::Why& why) { return Value{{Text::unknown(written.chars(), place, why)}}; };
+    const bool colon = s[at] == ':' && at + 1 < end && std::string("-=?+").find(s[at + 1]) != std::string::npos;
+    const char op = colon ? s[at + 1] : s[at];
+    const auto rest = [&](size_t skipped) { return raw.part(std::min(at + skipped, end), end); };
+    const Text::Why first_why = value.items.empty() ? nullptr : value.items.front().why();
+    if (std::string("-=?+").find(op) != std::string::npos) {
+        // Of $@ and arrays the items together; of one value that is only in part not known, that it is not empty.
+        const bool is_known_unset = value.items.empty() || is_unset_parameter(value.items);
+        const bool empty = value.items.empty() || (value.items.size() == 1 && value.items.front().is_unset_or_empty());
+        const bool absent = colon ? empty : is_known_unset;
+        const bool all_unknown = !absent && first_why && value.items.size() == 1 && value.items.front().why(0);
+        if (all_unknown && colon) return unknown(first_why);
+        if (op == '+') return absent ? Value{} : Value{{joined(rest(colon ? 2 : 1))}};
+        if (!absent) return value;
+        if (op == '?') {
+            const Text message = joined(rest(colon ? 2 : 1));
+            state_.flow = Flow::Exits;
+            out_.ended = fmt::format("{}, which needs {} (\"{}\")", line_of(place), name, message.chars());
+            return unknown(because(fmt::format("{} is not set in the script", name), "--script-env " + name + "=VALUE"));
+        }
+        Text otherwise = joined(rest(colon ? 2 : 1));
+        if (op == '=') set(name, otherwise, place);
+        return {{std::move(otherwise)}};
+    }
+    if (value.items.empty()) return value;
+    for (const Text& t : value.items) {
+        if (const Text::Why why = t.why()) return unknown(why);
+    }
+    if (op == ':') {
+        const Text inside = rest(1);
+        size_t comma = 0;
+        while (comma < inside.size() && inside[comma] != ':') comma = end_of_quoted(inside, comma, path_);
+        Text::Why why;
+        const std::optional<int64_t> offset = number(inside.part(0, comma), why);
+        const std::optional<int64_t> length =
+            comma < inside.size() ? number(inside.part(comma + 1, inside.size()), why) : std::optional<int64_t>(INT64_MAX);
+        if (!offset || !length) return unknown(why);
+        const auto cut = [&](int64_t size) {
+            const int64_t from = std::clamp<int64_t>(*offset < 0 ? size + *offset : *offset, 0, size);
+            const int64_t to = *length < 0 ? size + *length : *length > size - from ? size : from + *length;
+            return std::pair(static_cast<size_t>(from), static_cast<size_t>(std::max(from, to)));
+        };
+        const bool is_list = value.apart || name == "@" || name.ends_with("[@]") || name.ends_with("[*]");
+        if (name == "@" || name == "*") {  // ${@:1} begins at $1
+            if (*offset < 1) return unknown(because(fmt::format("{} is not known to Lockstep", written.chars())));
+            value.items.insert(value.items.begin(), Text());
+        }
+        if (is_list) {
+            const auto [from, to] = cut(static_cast<int64_t>(value.items.size()));
+            value.items = Words(value.items.begin() + static_cast<long>(from), value.items.begin() + static_cast<long>(to));
+            return value;
+        }
+        for (Text& t : value.items) {
+            const auto [from, to] = cut(static_cast<int64_t>(t.size()));
+            t = t.part(from, to);
+        }
+        return value;
+    }
+    const bool doubled = at + 1 < end && s[at + 1] == op;
+    if (op == '^' || op == ',') {
+        if (at + (doubled ? 2 : 1) != end) return unknown(because(fmt::format("{} is not known to Lockstep", written.chars())));
+        for (Text& t : value.items) {
+            Text out;
+            for (size_t i = 0; i < t.size(); ++i) {
+                const auto c = static_cast<unsigned char>(t[i]);
+                const int changed = op == '^' ? std::toupper(c) : std::tolower(c);
+                out.add(i == 0 || doubled ? static_cast<char>(changed) : t[i], t.place(i));
+            }
+            t = out;
+        }
+        return value;
+    }
+    Text::Why why;
+    constexpr size_t kLongest = 4096;
+    const auto too_long = [&] {
+        return std::any_of(value.items.begin(), value.items.end(), [](const Text& t) { return t.size() > kLongest; });
+    };
+    if (op == '#' || op == '%') {
+        const Pattern pattern(pattern_of(rest(doubled ? 2 : 1), why));
+        if (why || too_long() || !pattern.is_known())
+            return unknown(why ? why : because(fmt::format("{} is not known to Lockstep", written.chars())));
+        for (Text& t : value.items) {
+            require_steps(t.size() * t.size() / 256);
+            if (const auto cut = op == '#' ? pattern.prefix(t.chars(), doubled) : pattern.suffix(t.chars(), doubled))
+                t = op == '#' ? t.part(*cut, t.size()) : t.part(0, *cut);
+        }
+        return value;
+    }
+    if (op != '/') return unknown(because(fmt::format("{} is not known to Lockstep", written.chars())));
+    size_t from = at + (doubled ? 2 : 1);
+    const bool at_begin = !doubled && s.compare(from, 1, "#") == 0, at_end = !doubled && s.compare(from, 1, "%") == 0;
+    from += at_begin || at_end;
+    size_t slash = from;
+    while (slash < end && s[slash] != '/') slash = end_of_quoted(raw, slash, path_);
+    const Pattern pattern(pattern_of(raw.part(from, std::min(slash, end)), why));
+    const Text by = slash < end ? joined(raw.part(slash + 1, end)) : Text();
+    if (!why) why = by.why();
+    if (why || too_long() || !pattern.is_known())
+        return unknown(why ? why : because(fmt::format("{} is not known to Lockstep", written.chars())));
+    for (Text& t : value.items) {
+        require_steps(t.size() * t.size() / 256);
+        Text out;
+        size_t i = 0;
+        for (bool done = false; i < t.size() && !done;) {
+            std::optional<size_t> match = pattern.longest_at(t.chars(), i);
+            if (at_end && match && *match != t.size()) match.reset();
+            if (!match || *match == i) {
+                if (at_begin) break;
+                out.add(t, i, i + 1), ++i;
+                continue;
+            }
+            out.add(by);
+            i = *match;
+            done = !doubled;
+        }
+        out.add(t, i, t.size());
+        t = out;
+    }
+    return value;
+}
+
+}  // namespace lockstep::interop

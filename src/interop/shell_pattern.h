@@ -1,0 +1,31 @@
+// Patterns of a shell: * ? [a-z] [!a] [[:digit:]], and \ before a character that stands for itself.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lockstep::interop {
+
+class Pattern {
+public:
+    explicit Pattern(std::string text) : text_(std::move(text)) {}
+
+    // Is the pattern one of these? Not known here: @(a|b) and its like.
+    bool is_known() const;
+    bool matches(const std::string& text) const { return matches(text, 0, text.size()); }
+    bool matches(const std::string& text, size_t begin, size_t end) const;
+    // Where the shortest or the longest part from the beginning ends that it matches; and of the part at the end, where it
+    // begins.
+    std::optional<size_t> prefix(const std::string& text, bool longest) const;
+    std::optional<size_t> suffix(const std::string& text, bool longest) const;
+    // The longest part from `begin` on that it matches: where it ends.
+    std::optional<size_t> longest_at(const std::string& text, size_t begin) const;
+
+    // `text` as a pattern that matches it alone.
+    static std::string quoted(const std::string& text);
+
+private:
+    std::string text_;
+};
+
+}  // namespace lockstep::interop
