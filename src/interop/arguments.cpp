@@ -13,10 +13,6 @@
 namespace lockstep::interop {
 namespace {
 
-bool begins_argument(const std::string& word) {
-    return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
-}
-
 bool is_number(const std::string& word) { return word.find_first_not_of("0123456789.eE+-") == std::string::npos; }
 
 // A word that only a run knows, and that stands where no value is expected, or whose name says that it holds arguments.
@@ -49,6 +45,10 @@ bool parse(const std::string& text, T& value) {
 }
 
 }  // namespace
+
+bool begins_argument(const std::string& word) {
+    return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
+}
 
 std::string Argument::text() const {
     constexpr size_t kMost = 60;

@@ -9,6 +9,9 @@
 
 namespace lockstep::interop {
 
+// Is it "--name" or "--name=value"?
+bool begins_argument(const std::string& word);
+
 struct Argument {
     std::string name;  // without "--"
     std::vector<std::string> values;

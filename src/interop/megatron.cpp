@@ -19,10 +19,6 @@ namespace fs = std::filesystem;
 
 using Command = std::vector<Word>;
 
-bool begins_argument(const std::string& word) {
-    return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
-}
-
 bool is_python_file(const Word& w) { return w.text.ends_with(".py"); }
 
 // "pretrain_gpt.py", without its folder.
