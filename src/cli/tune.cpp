@@ -396,7 +396,8 @@ Command add_tune(CLI::App& app) {
     command->add_flag("--exhaustive", args->exhaustive, "plan every layout, also those that cannot win");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(
-        "Keys given as flags are held: only layouts with that value are searched. Example: lockstep tune "
+        "Keys given as flags are held: only layouts with that value are searched. The layouts are for Lockstep; "
+        "--cluster.stack NAME searches for the software of that name (`lockstep clusters`). Example: lockstep tune "
         "llama3_8b_torchtitan --cluster h100 --ranks 64 --out best.toml\n         lockstep tune llama3_8b --cluster h100 --days "
         "30 "
         "--tokens 1e12 --price 2 --currency EUR");
