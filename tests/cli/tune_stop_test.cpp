@@ -40,7 +40,8 @@ TEST_F(CliTuneStop, CtrlCPrintsWhatItHasAndEndsWithFour) {
     const Finished f = s_.shell(
         "{ export LOCKSTEP; script -qfec 'exec $LOCKSTEP tune r.toml --cluster c.toml --runtime.kernels reference --ranks 64 "
         "--model.n_layers 32 --training.global_batch_size 256 --exhaustive --out best.toml >table.txt' shown.txt </dev/null "
-        ">/dev/null 2>&1 & until grep -q 'planned, best' shown.txt 2>/dev/null; do sleep 0.05; done; kill -INT $(pgrep -P $!); wait $!; "
+        ">/dev/null 2>&1 & until grep -q 'planned, best' shown.txt 2>/dev/null; do sleep 0.05; done; kill -INT $(pgrep -P $!); "
+        "wait $!; "
         "code=$?; cp table.txt out.txt; cp shown.txt err.txt; (exit $code); }");
     EXPECT_EQ(f.code, 4) << f.err;
     EXPECT_TRUE(has(f.err, "% searched, ")) << f.err;

@@ -35,8 +35,8 @@ Outcome run(const compile::Recipe& recipe, const compile::Config& config, const 
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps);
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps);
 
-// Largest difference of losses, norms and final weights, and of validation where both have it, each relative to the larger of 1 and its tensor's scale.
-// `where` names the place of the largest.
+// Largest difference of losses, norms and final weights, and of validation where both have it, each relative to the larger of 1
+// and its tensor's scale. `where` names the place of the largest.
 double difference(const Outcome& a, const Outcome& b, std::string* where = nullptr);
 
 }  // namespace lockstep::testing
