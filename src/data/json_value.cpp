@@ -13,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-using Kind = JsonField::Kind;
+using FieldKind = JsonField::Kind;
 
 constexpr size_t kMostFieldsNamed = 12;
 constexpr size_t kLongestNameShown = 64;
@@ -27,19 +27,19 @@ bool any_ends_plain_text(uint64_t bytes) {
 
 bool ends_plain_text(char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_json_digit(char c) { return c >= '0' && c <= '9'; }
 
 struct Literal {
     std::string_view text;
-    Kind kind;
+    FieldKind kind;
     const char* what;
 };
-constexpr std::array<Literal, 6> kLiterals = {{{"null", Kind::null, "null"},
-                                               {"true", Kind::wrong_type, "true or false"},
-                                               {"false", Kind::wrong_type, "true or false"},
-                                               {"NaN", Kind::wrong_type, "NaN"},
-                                               {"Infinity", Kind::wrong_type, "Infinity"},
-                                               {"-Infinity", Kind::wrong_type, "-Infinity"}}};
+constexpr std::array<Literal, 6> kLiterals = {{{"null", FieldKind::null, "null"},
+                                               {"true", FieldKind::wrong_type, "true or false"},
+                                               {"false", FieldKind::wrong_type, "true or false"},
+                                               {"NaN", FieldKind::wrong_type, "NaN"},
+                                               {"Infinity", FieldKind::wrong_type, "Infinity"},
+                                               {"-Infinity", FieldKind::wrong_type, "-Infinity"}}};
 
 class JsonReader {
 public:
@@ -49,14 +49,14 @@ public:
 
     JsonField read() {
         if (!value()) {
-            found_.kind = Kind::not_json;
+            found_.kind = FieldKind::not_json;
             found_.text.clear();
             found_.end = at_;
             found_.detail = not_json_at(at_ + 1, why_);
             return std::move(found_);
         }
         found_.end = at_;
-        if (found_.kind == Kind::absent) found_.detail = std::move(fields_);
+        if (found_.kind == FieldKind::absent) found_.detail = std::move(fields_);
         return std::move(found_);
     }
 
@@ -122,10 +122,10 @@ private:
     void open(char c) {
         const bool is_object = c == '{';
         if (open_.empty()) {
-            found_ = {is_object ? Kind::absent : Kind::no_object, "", is_object ? "" : "a list", 0, false};
+            found_ = {is_object ? FieldKind::absent : FieldKind::no_object, "", is_object ? "" : "a list", 0, false};
             if (is_object) path_at_.push_back(0);
         } else if (leads_ == Leads::to_the_field) {
-            take(Kind::wrong_type, is_object ? "an object" : "a list");
+            take(FieldKind::wrong_type, is_object ? "an object" : "a list");
         } else if (leads_ == Leads::further && is_object) {
             path_at_.push_back(rest_);
         }
@@ -139,16 +139,16 @@ private:
         ++at_;
     }
 
-    void take(Kind kind, const char* what) {
-        const bool is_first = found_.kind == Kind::absent;
+    void take(FieldKind kind, const char* what) {
+        const bool is_first = found_.kind == FieldKind::absent;
         if (!is_first && spelling_ != path_at_) {
-            found_.kind = Kind::ambiguous;
-        } else if (found_.kind != Kind::ambiguous) {
+            found_.kind = FieldKind::ambiguous;
+        } else if (found_.kind != FieldKind::ambiguous) {
             found_.kind = kind;
             found_.detail = what;
         }
         if (is_first) spelling_ = path_at_;
-        if (kind != Kind::text) found_.text.clear();
+        if (kind != FieldKind::text) found_.text.clear();
     }
 
     // The name of a field, and the colon behind it.
@@ -192,22 +192,22 @@ private:
             const bool is_field = leads_ == Leads::to_the_field;
             if (is_field) found_.text.clear();
             if (!string(is_field ? &found_.text : nullptr)) return false;
-            return ended(Kind::text, "a string");
+            return ended(FieldKind::text, "a string");
         }
-        if (is_digit(c)) return number() && ended(Kind::wrong_type, "a number");
+        if (is_json_digit(c)) return number() && ended(FieldKind::wrong_type, "a number");
         for (const Literal& literal : kLiterals) {
             if (text_.substr(at_, literal.text.size()) != literal.text) continue;
             at_ += literal.text.size();
             return ended(literal.kind, literal.what);
         }
-        if (c == '-') return number() && ended(Kind::wrong_type, "a number");
+        if (c == '-') return number() && ended(FieldKind::wrong_type, "a number");
         for (const Literal& literal : kLiterals)
             if (literal.text.starts_with(text_.substr(at_))) return cut("it ends in the middle");
         return fail("no value begins like this");
     }
 
-    bool ended(Kind kind, const char* what) {
-        if (open_.empty()) found_ = {Kind::no_object, "", what, 0, false};
+    bool ended(FieldKind kind, const char* what) {
+        if (open_.empty()) found_ = {FieldKind::no_object, "", what, 0, false};
         else if (leads_ == Leads::to_the_field) take(kind, what);
         leads_ = Leads::nowhere;
         return true;
@@ -216,8 +216,8 @@ private:
     bool number() {
         const auto digits = [&] {
             if (at_ == text_.size()) return cut("it ends in a number");
-            if (!is_digit(text_[at_])) return fail("a digit belongs here");
-            while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+            if (!is_json_digit(text_[at_])) return fail("a digit belongs here");
+            while (at_ < text_.size() && is_json_digit(text_[at_])) ++at_;
             return true;
         };
         const auto is_at = [&](std::string_view any) {
@@ -285,7 +285,7 @@ private:
         for (int i = 0; i < 4; ++i, ++at_) {
             if (at_ == text_.size()) return cut("a string does not end");
             const char c = text_[at_];
-            const int digit = is_digit(c)            ? c - '0'
+            const int digit = is_json_digit(c)       ? c - '0'
                               : c >= 'a' && c <= 'f' ? c - 'a' + 10
                               : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                                      : -1;
@@ -336,14 +336,14 @@ size_t FieldPath::names_that_spell(const std::vector<std::string_view>& names) c
 
 JsonField read_json_value(std::string_view text, size_t from, const FieldPath& field) {
     JsonField found = JsonReader(text, from, field, false).read();
-    if (found.kind == Kind::absent) return JsonReader(text, from, field, true).read();
+    if (found.kind == FieldKind::absent) return JsonReader(text, from, field, true).read();
     return found;
 }
 
 JsonField read_json_line(std::string_view line, const FieldPath& field) {
     JsonField found = read_json_value(line, 0, field);
     const size_t behind = skip_json_space(line, found.end);
-    if (found.kind == Kind::not_json || behind == line.size()) return found;
+    if (found.kind == FieldKind::not_json || behind == line.size()) return found;
     JsonField damaged;
     damaged.detail = not_json_at(behind + 1, "more stands behind the value");
     damaged.end = behind;
