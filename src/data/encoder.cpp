@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kCacheSlots = size_t{1} << 15;  // 2 MiB: fits a core's second-level cache on servers
 // Longer pieces go through a heap: the scan of a short array is simple and quick, but quadratic. Words are below this.
 constexpr size_t kShortPieceSymbols = 48;
-constexpr size_t kPartBytes = size_t{1} << 16;  // a normalized part stays in the cache
+constexpr size_t kCachedPartBytes = size_t{1} << 16;  // a normalized part stays in the cache
 constexpr size_t kDrainTokens = size_t{1} << 16;
 constexpr size_t kWindowBytes = size_t{1} << 20;  // of a word without end, merged at a time
 
@@ -38,7 +38,7 @@ Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), pre_tokeni
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
     for (size_t begin = 0; begin < text.size();) {
-        const size_t end = tokenizer_.part_end(text, begin, kPartBytes);
+        const size_t end = tokenizer_.part_end(text, begin, kCachedPartBytes);
         encode_part(text.substr(begin, end - begin), begin == 0, tokens);
         begin = end;
     }

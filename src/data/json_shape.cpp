@@ -3,36 +3,36 @@
 namespace lockstep::data {
 namespace {
 
-using ShapeKind = JsonShape::Kind;
-
 // What stands behind the first object, which begins at `begin` and ends at `end`.
-ShapeKind kind_behind(std::string_view head, bool is_whole, size_t begin, size_t end) {
+JsonShape::Kind kind_behind(std::string_view head, bool is_whole, size_t begin, size_t end) {
     const size_t next = skip_json_space(head, end);
-    if (next == head.size() && !is_whole) return ShapeKind::more;
+    if (next == head.size() && !is_whole) return JsonShape::Kind::more;
     const bool nothing_follows = next == head.size();
     const bool is_one_line = head.substr(begin, end - begin).find('\n') == std::string_view::npos;
     if (!nothing_follows && head[next] != '{') {
         // "{..}, {..}" are meant to be objects: the refusal says what is wrong.
         const size_t behind_comma = head[next] == ',' ? skip_json_space(head, next + 1) : head.size();
-        return is_one_line && behind_comma < head.size() && head[behind_comma] == '{' ? ShapeKind::lines : ShapeKind::none;
+        return is_one_line && behind_comma < head.size() && head[behind_comma] == '{' ? JsonShape::Kind::lines
+                                                                                      : JsonShape::Kind::none;
     }
-    return is_one_line ? ShapeKind::lines : ShapeKind::values;
+    return is_one_line ? JsonShape::Kind::lines : JsonShape::Kind::values;
 }
 
 }  // namespace
 
 JsonShape json_shape(std::string_view head, bool is_whole, const FieldPath& field) {
     const size_t first = skip_json_space(head, head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
-    if (first == head.size()) return {is_whole ? ShapeKind::none : ShapeKind::more};
+    if (first == head.size()) return {is_whole ? JsonShape::Kind::none : JsonShape::Kind::more};
     if (head[first] != '{' && head[first] != '[') return {};
     const bool is_list = head[first] == '[';
     const size_t begin = is_list ? skip_json_space(head, first + 1) : first;
-    if (begin == head.size()) return {is_whole ? ShapeKind::none : ShapeKind::more};
+    if (begin == head.size()) return {is_whole ? JsonShape::Kind::none : JsonShape::Kind::more};
     if (head[begin] != '{') return {};
     const JsonField found = read_json_value(head, begin, field);
-    if (found.kind == JsonField::Kind::not_json) return {found.is_cut && !is_whole ? ShapeKind::more : ShapeKind::none};
+    if (found.kind == JsonField::Kind::not_json)
+        return {found.is_cut && !is_whole ? JsonShape::Kind::more : JsonShape::Kind::none};
     const bool has_field = found.kind == JsonField::Kind::text || found.kind == JsonField::Kind::null;
-    return {is_list ? ShapeKind::values : kind_behind(head, is_whole, begin, found.end), has_field};
+    return {is_list ? JsonShape::Kind::values : kind_behind(head, is_whole, begin, found.end), has_field};
 }
 
 }  // namespace lockstep::data

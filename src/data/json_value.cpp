@@ -27,7 +27,7 @@ bool any_ends_plain_text(uint64_t bytes) {
 
 bool ends_plain_text(char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_json_digit(char c) { return c >= '0' && c <= '9'; }
 
 struct Literal {
     std::string_view text;
@@ -194,7 +194,7 @@ private:
             if (!string(is_field ? &found_.text : nullptr)) return false;
             return ended(FieldKind::text, "a string");
         }
-        if (is_digit(c)) return number() && ended(FieldKind::wrong_type, "a number");
+        if (is_json_digit(c)) return number() && ended(FieldKind::wrong_type, "a number");
         for (const Literal& literal : kLiterals) {
             if (text_.substr(at_, literal.text.size()) != literal.text) continue;
             at_ += literal.text.size();
@@ -216,8 +216,8 @@ private:
     bool number() {
         const auto digits = [&] {
             if (at_ == text_.size()) return cut("it ends in a number");
-            if (!is_digit(text_[at_])) return fail("a digit belongs here");
-            while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+            if (!is_json_digit(text_[at_])) return fail("a digit belongs here");
+            while (at_ < text_.size() && is_json_digit(text_[at_])) ++at_;
             return true;
         };
         const auto is_at = [&](std::string_view any) {
@@ -285,7 +285,7 @@ private:
         for (int i = 0; i < 4; ++i, ++at_) {
             if (at_ == text_.size()) return cut("a string does not end");
             const char c = text_[at_];
-            const int digit = is_digit(c)            ? c - '0'
+            const int digit = is_json_digit(c)       ? c - '0'
                               : c >= 'a' && c <= 'f' ? c - 'a' + 10
                               : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                                      : -1;

@@ -55,13 +55,14 @@ constexpr Holding kHolding[] = {
     {".ds.metadata", {"what datatrove says of token ids", kDatatroveRemedy, false}},
 };
 
-bool holds(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
 std::optional<KnownDataset> known_dataset(std::string_view name, std::string_view head) {
     for (const Describing& d : kDescribing) {
-        const bool has_keys = std::all_of(d.keys.begin(), d.keys.end(), [&](std::string_view key) { return holds(head, key); });
+        const bool has_keys =
+            std::all_of(d.keys.begin(), d.keys.end(), [&](std::string_view key) { return has_part(head, key); });
         if (name == d.name && has_keys) return d.dataset;
     }
     for (const std::string_view packed : {"", ".zst", ".zstd", ".gz"}) {

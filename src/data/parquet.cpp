@@ -23,7 +23,7 @@ using namespace parquet;
 constexpr int64_t kLargestPageBytes = int64_t{1} << 30;  // with its dictionary
 constexpr int64_t kMostValuesOfPage = int64_t{1} << 26;  // as many as the largest row group of pyarrow; nulls take no bytes
 constexpr size_t kMostColumnsNamed = 12;
-constexpr size_t kLongestColumnNameShown = 64;
+constexpr size_t kLongestColumnShown = 64;
 
 // ---- which column
 
@@ -61,8 +61,8 @@ std::string type_name(int type) {
 std::string dotted(const std::vector<std::string_view>& path) {
     std::string text;
     for (const std::string_view name : path) {
-        text += (text.empty() ? "" : ".") + with_replacements(name.substr(0, kLongestColumnNameShown));
-        if (name.size() > kLongestColumnNameShown) text += "...";
+        text += (text.empty() ? "" : ".") + with_replacements(name.substr(0, kLongestColumnShown));
+        if (name.size() > kLongestColumnShown) text += "...";
     }
     return text;
 }
@@ -185,7 +185,7 @@ ParquetTexts::ParquetTexts(std::string_view bytes, const std::filesystem::path& 
         if (names == path.size() && names > 0) found = i, ++spelled;
         const bool is_below = names > 0 && names < path.size();
         if (is_below && leaves[i].is_repeated) no_field(fmt::format("the column \"{}\" holds lists, not text", field.text()));
-        if (is_below && inside.size() < kMostColumnsNamed * kLongestColumnNameShown)
+        if (is_below && inside.size() < kMostColumnsNamed * kLongestColumnShown)
             inside += (inside.empty() ? "" : ", ") + dotted(path);
     }
     if (spelled > 1) no_field(fmt::format("\"{}\" is the name of a column, and a field of a struct", field.text()));
