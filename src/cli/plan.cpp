@@ -254,8 +254,9 @@ std::string verdict_of(const planning::Plan& p) {
 int plan(const PlanArgs& args) {
     PageFile page(args.html, report::Page::Plan);
     const interop::Reading reading = planning::announced(args.recipe);
-    const planning::Plan p = planning::make_plan(reading.recipe, args.cluster);
-    const std::optional<planning::TheirPlan> theirs = planning::plan_in_their_stack(reading, args.cluster);
+    const compile::Recipe opened = planning::opened_for_plan(reading.recipe, args.cluster);
+    const planning::Plan p = planning::plan_of_opened(opened, args.cluster);
+    const std::optional<planning::TheirPlan> theirs = planning::plan_in_their_stack(reading, opened, args.cluster);
     std::optional<planning::Plan> other;
     if (!args.against.empty()) {
         planning::RecipeArgs recipe = args.recipe;

@@ -65,9 +65,17 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     return plan;
 }
 
-Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
+compile::Recipe opened_for_plan(compile::Recipe recipe, const std::string& cluster_file) {
     set_levels(recipe, cluster_file);
     open_run_data(recipe, MissingData::Assume);
+    return recipe;
+}
+
+Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
+    return plan_of_opened(opened_for_plan(std::move(recipe), cluster_file), cluster_file);
+}
+
+Plan plan_of_opened(const compile::Recipe& recipe, const std::string& cluster_file) {
     const compile::Config config = compile::config_of(recipe);
     if (cluster_file.empty() && config.cluster.file.empty())
         throw UserError(

@@ -53,6 +53,9 @@ Plan make_plan(const compile::Config& config, Machine machine);
 // Opens the recipe's data if it is there, and plans on the cluster of `cluster_file`, else of cluster.file. UserError
 // plan.no_cluster where neither is given, recipe.*, cluster.*.
 Plan make_plan(compile::Recipe recipe, const std::string& cluster_file);
+// The two halves of it: several plans of one recipe open its data, and say what is missing there, once.
+compile::Recipe opened_for_plan(compile::Recipe recipe, const std::string& cluster_file);
+Plan plan_of_opened(const compile::Recipe& recipe, const std::string& cluster_file);
 
 struct PlannedStep {
     double step_time_s = 0, peak_flops_per_s = 0;  // the peak: of a rank

@@ -34,7 +34,9 @@ public:
             if (e->op != op.kind || e->kernel == own->kernel) continue;
             const bool is_of_another_type = e->dtype != result.dtype;
             if (is_of_another_type ? !own->is_reference || e->is_reference : !e->serves || e->serves(mesh_, r, op)) continue;
-            return SlowerKernel{op.kind, op.kernel, e->kernel, why(r, op, is_of_another_type)};
+            // A kernel that says nothing of itself is not made for such an op at all: a library's product, of a sum of rows.
+            const std::string reason = why(r, op, is_of_another_type);
+            if (!reason.empty()) return SlowerKernel{op.kind, op.kernel, e->kernel, reason};
         }
         return std::nullopt;
     }
@@ -45,8 +47,7 @@ private:
             std::string of_cudnn = kernels::cuda::why_not_cudnn(mesh_, r, op, machine_.cluster->module.compute_capability);
             if (!of_cudnn.empty()) return of_cudnn;
         }
-        if (is_of_another_type) return fmt::format("it has no {}", name_of(r.tensors[op.out[0]].dtype));
-        return fmt::format("it does not serve the shapes of this op in {}", r.name);
+        return is_of_another_type ? fmt::format("it has no {}", name_of(r.tensors[op.out[0]].dtype)) : "";
     }
 
     const Machine& machine_;

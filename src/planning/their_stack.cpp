@@ -21,15 +21,16 @@ std::string stack_that_runs(const interop::Reading& reading) {
     return "";
 }
 
-std::optional<TheirPlan> plan_in_their_stack(const interop::Reading& reading, const std::string& cluster_file) {
+std::optional<TheirPlan> plan_in_their_stack(const interop::Reading& reading, const compile::Recipe& opened,
+                                             const std::string& cluster_file) {
     const std::string name = stack_that_runs(reading);
     if (name.empty() || !reading.recipe.text("cluster.stack").empty()) return std::nullopt;
     const std::string file = file_or_shipped(Shipped::Stacks, name);
     if (file == name) return std::nullopt;  // no stacks came with this program
-    compile::Recipe recipe = reading.recipe;
+    compile::Recipe recipe = opened;
     recipe.set("cluster.stack", file);
     try {
-        TheirPlan out{name, make_plan(recipe, cluster_file)};
+        TheirPlan out{name, plan_of_opened(recipe, cluster_file)};
         if (!out.plan.cluster.devices) return std::nullopt;
         return out;
     } catch (const UserError&) {  // Lockstep's own plan stands without it

@@ -19,6 +19,8 @@ struct TheirPlan {
 };
 // The recipe's step in the software that the file was written for. None where the recipe names a stack, the machine has no
 // devices, or the stack has no kernels for them.
-std::optional<TheirPlan> plan_in_their_stack(const interop::Reading& reading, const std::string& cluster_file);
+// `opened`: the reading's recipe, as opened_for_plan returned it.
+std::optional<TheirPlan> plan_in_their_stack(const interop::Reading& reading, const compile::Recipe& opened,
+                                             const std::string& cluster_file);
 
 }  // namespace lockstep::planning
