@@ -30,20 +30,20 @@ double end_of(const std::vector<Event>& events, int rank, int thread = 0) {
 
 TEST(SimEngine, FourRanksOnTwoCoresTakeTwiceAsLong) {
     const auto events =
-        run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)})}, {}, {2, 1});
+        sim::run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)})}, {}, {2, 1});
     for (int r = 0; r < 4; ++r) EXPECT_DOUBLE_EQ(end_of(events, r), 2);
 }
 
 TEST(SimEngine, WhatOneLeavesTheOthersGet) {
     // 3 on 2 cores: two thirds each until the first two are done at 1.5 s; the third has 1 s left, by itself.
-    const auto events = run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(2)})}, {}, {2, 1});
+    const auto events = sim::run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(2)})}, {}, {2, 1});
     EXPECT_NEAR(end_of(events, 0), 1.5, 1e-12);
     EXPECT_NEAR(end_of(events, 2), 2.5, 1e-12);
 }
 
 TEST(SimEngine, ACollectiveBeginsWithItsLastMember) {
     const auto events =
-        run({one_thread({core(1), collective(0.5), core(0.25)}), one_thread({core(2), collective(0.5)})}, {{0, 1}}, {2, 1});
+        sim::run({one_thread({core(1), collective(0.5), core(0.25)}), one_thread({core(2), collective(0.5)})}, {{0, 1}}, {2, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 2.75);
     EXPECT_DOUBLE_EQ(end_of(events, 1), 2.5);
     for (const Event& e : events) {
@@ -55,8 +55,8 @@ TEST(SimEngine, ACollectiveBeginsWithItsLastMember) {
 
 TEST(SimEngine, CollectivesOfOneGroupMeetInOrder) {
     const auto events =
-        run({one_thread({collective(1), collective(1)}), one_thread({core(1), collective(1), core(1), collective(1)})}, {{0, 1}},
-            {2, 1});
+        sim::run({one_thread({collective(1), collective(1)}), one_thread({core(1), collective(1), core(1), collective(1)})},
+                 {{0, 1}}, {2, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 4);  // it waits before each
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4);
 }
@@ -68,22 +68,22 @@ TEST(SimEngine, ASendGoesOnAndAReceiveWaits) {
     std::vector<Segment> sends = {core(1), side(Collective::Send), core(1), side(Collective::Send), side(Collective::Wait),
                                   core(1)},
                          receives = {side(Collective::Recv, 0.25), core(3), side(Collective::Recv, 0.25)};
-    const auto events = run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1});
+    const auto events = sim::run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is received at 1.25 s, before the wait at 2
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4.5);
     // A symmetric collective of the same two counts for itself.
     std::vector<Segment> first = sends, second = receives;
     first.push_back(collective(0.5)), second.push_back(collective(0.5));
-    EXPECT_DOUBLE_EQ(end_of(run({one_thread(first), one_thread(second)}, {{0, 1}}, {2, 1}), 0), 5);
+    EXPECT_DOUBLE_EQ(end_of(sim::run({one_thread(first), one_thread(second)}, {{0, 1}}, {2, 1}), 0), 5);
     // With a wait for each the sender stands until the second has been received, at 4.5 s.
     sends.insert(sends.end() - 1, side(Collective::Wait));
-    EXPECT_DOUBLE_EQ(end_of(run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1}), 0), 5.5);
+    EXPECT_DOUBLE_EQ(end_of(sim::run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1}), 0), 5.5);
 }
 
 TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {
     Rank r;
     r.threads = {{1, {call(0, {core(1)}), call(2, {core(1)}, {1})}}, {1, {call(1, {{0, 0, 1.5, 0, -1}})}}};
-    const auto events = run({r}, {{0}}, {1, 1});
+    const auto events = sim::run({r}, {{0}}, {1, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 2.5);
     const auto waited = std::find_if(events.begin(), events.end(), [](const Event& e) { return e.segment < 0; });
     ASSERT_NE(waited, events.end());
@@ -94,7 +94,7 @@ TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {
 TEST(SimEngine, ACommunicationThreadCompetesForTheCore) {
     Rank r;
     r.threads = {{1, {call(0, {core(1)})}}, {1, {call(1, {{0.5, 0, 0, 0, -1}})}}};
-    const auto events = run({r}, {{0}}, {1, 1});
+    const auto events = sim::run({r}, {{0}}, {1, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0, 1), 1);  // half of the core each
     EXPECT_DOUBLE_EQ(end_of(events, 0, 0), 1.5);
 }
@@ -104,12 +104,12 @@ TEST(SimEngine, FourRanksWithTheirQueuesOnTwoCores) {
     // copies are done; then half a core each for the remaining 0.5 s: 3 s. All 6 s of work on 2 cores.
     Rank r;
     r.threads = {{1, {call(0, {core(1)})}}, {1, {call(1, {collective(0.5)})}}};
-    const auto events = run({r, r, r, r}, {{0, 1, 2, 3}}, {2, 1});
+    const auto events = sim::run({r, r, r, r}, {{0, 1, 2, 3}}, {2, 1});
     for (int i = 0; i < 4; ++i) {
         EXPECT_NEAR(end_of(events, i, 1), 2, 1e-9);
         EXPECT_NEAR(end_of(events, i, 0), 3, 1e-9);
     }
-    const auto one = run({r}, {{0}}, {2, 4});  // one rank that stands for four
+    const auto one = sim::run({r}, {{0}}, {2, 4});  // one rank that stands for four
     EXPECT_NEAR(end_of(one, 0, 1), 2, 1e-9);
     EXPECT_NEAR(end_of(one, 0, 0), 3, 1e-9);
 }
@@ -118,7 +118,7 @@ TEST(SimEngine, WhoWaitsForALeaderTakesNoCore) {
     const auto step_s = [](double computing) {
         Segment s = core(1);
         s.computing = computing;
-        return end_of(run({one_thread({s})}, {}, {2, 8}), 0);
+        return end_of(sim::run({one_thread({s})}, {}, {2, 8}), 0);
     };
     EXPECT_DOUBLE_EQ(step_s(1), 4);      // eight on two cores
     EXPECT_DOUBLE_EQ(step_s(0.5), 2);    // four, whom the others wait for
@@ -127,20 +127,20 @@ TEST(SimEngine, WhoWaitsForALeaderTakesNoCore) {
 
 TEST(SimEngine, MemoryIsShared) {
     // Each alone 1 s, but needs three quarters of the memory: two take 1.5 s. Who needs little is not slowed.
-    auto events = run({one_thread({core(1, 0.75)}), one_thread({core(1, 0.75)})}, {}, {2, 1});
+    auto events = sim::run({one_thread({core(1, 0.75)}), one_thread({core(1, 0.75)})}, {}, {2, 1});
     EXPECT_NEAR(end_of(events, 0), 1.5, 1e-12);
-    events = run({one_thread({core(1, 0.9)}), one_thread({core(1, 0.1)})}, {}, {2, 1});
+    events = sim::run({one_thread({core(1, 0.9)}), one_thread({core(1, 0.1)})}, {}, {2, 1});
     EXPECT_NEAR(end_of(events, 1), 1, 1e-12);
     EXPECT_NEAR(end_of(events, 0), 1, 1e-12);
-    EXPECT_NEAR(end_of(run({one_thread({core(1, 0.75)})}, {}, {2, 2}), 0), 1.5, 1e-12);
+    EXPECT_NEAR(end_of(sim::run({one_thread({core(1, 0.75)})}, {}, {2, 2}), 0), 1.5, 1e-12);
 }
 
 TEST(SimEngine, LinksAreSharedWhereTheyAreTheSame) {
     Rank r;
     r.threads = {{1, {call(0, {{0, 0, 1, 0, 0}})}}, {1, {call(1, {{0, 0, 1, 0, 0}})}}};
-    EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 2);
+    EXPECT_DOUBLE_EQ(end_of(sim::run({r}, {{0}}, {2, 1}), 0), 2);
     r.threads[1].work[0] = call(1, {{0, 0, 1, 0, 1}});
-    EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 1);
+    EXPECT_DOUBLE_EQ(end_of(sim::run({r}, {{0}}, {2, 1}), 0), 1);
 }
 
 // Devices that compute, communicate among themselves and with the next one, on three threads with waits, at random.
@@ -176,7 +176,7 @@ TEST(SimEngine, TimesAreThoseOfTheEvents) {
         const std::vector<Rank> ranks = random_devices(random);
         const std::vector<std::vector<int>> groups = {{0}, {1}, {0, 1}};
         const Machine machine{std::numeric_limits<double>::infinity(), 1, seed % 2 == 0 ? 0.7 : 1.0};
-        const std::vector<Event> events = run(ranks, groups, machine);
+        const std::vector<Event> events = sim::run(ranks, groups, machine);
         const WorkTimes times = times_of(ranks, groups, machine);
         std::vector<std::vector<std::vector<WorkTime>>> expected(ranks.size());
         for (size_t r = 0; r < ranks.size(); ++r) {
@@ -201,7 +201,7 @@ TEST(SimEngine, TimesAreThoseOfTheEvents) {
 TEST(SimEngine, RefusesToWaitForEver) {
     Rank r;
     r.threads = {{1, {call(0, {core(1)}, {7})}}};
-    EXPECT_THROW(run({r}, {}, {1, 1}), InternalError);
+    EXPECT_THROW(sim::run({r}, {}, {1, 1}), InternalError);
 }
 
 }  // namespace
