@@ -20,7 +20,7 @@ last_save_model_only = false
 )";
 
 // The data of a page.
-Json data_of(const std::string& page) {
+Json data_in_page(const std::string& page) {
     const std::string mark = "<script type=\"application/json\" id=\"data\">";
     const size_t at = page.find(mark), end = page.find("</script>", at);
     return at == std::string::npos ? Json() : Json::parse(page.substr(at + mark.size(), end - at - mark.size()));
@@ -89,7 +89,7 @@ TEST_F(CliReport, ThePageHoldsTheRunAndNeedsNoNetwork) {
     for (const char* fetched : {"src=\"", "href=\"http", "@import", "url("})
         EXPECT_FALSE(has(page.substr(0, page.find("<script>")), fetched)) << fetched;
     EXPECT_FALSE(has(page, "</script><b>")) << "what the recipe says cannot end the script";
-    const Json run = data_of(page);
+    const Json run = data_in_page(page);
     EXPECT_EQ(run["metrics"]["step"], Json({1, 2, 3, 4, 5, 6}));
     EXPECT_EQ(run["metrics"]["loss"].size(), 6u);
     EXPECT_EQ(run["events"].size(), 6u);
@@ -109,7 +109,7 @@ TEST_F(CliReport, AStepThatWasDoneAgainCountsOnceAndDamagedLinesNotAtAll) {
     s.write("again/events.jsonl",
             "{\"event\":5,\"step\":1}\n{\"event\":\"start\",\"step\":0,\"time\":\"\",\"plan\":7,\"recipe\":3}\n");
     ASSERT_EQ(s.lockstep("report again --html again.html").code, 0);
-    const Json m = data_of(s.read("again.html"))["metrics"];
+    const Json m = data_in_page(s.read("again.html"))["metrics"];
     EXPECT_EQ(m["step"], Json({1, 2, 3, 4}));
     EXPECT_EQ(m["loss"], Json({9, 5, 4, nullptr}));
     const Finished f = s.lockstep("report again");
@@ -127,7 +127,7 @@ TEST_F(CliReport, ARefusedStartIsNoEndOfTheRun) {
     EXPECT_EQ(s.objects("refused/events.jsonl").back()["event"], "refused");
     EXPECT_EQ(s.lockstep("report refused --json").json()["run"], before);
     ASSERT_EQ(s.lockstep("report refused --html refused.html").code, 0);
-    EXPECT_EQ(data_of(s.read("refused.html"))["events"].back()["event"], "refused");
+    EXPECT_EQ(data_in_page(s.read("refused.html"))["events"].back()["event"], "refused");
 
     s.write("old/metrics.jsonl", s.read("out/metrics.jsonl"));
     s.write("old/events.jsonl",
@@ -175,7 +175,7 @@ TEST_F(CliReport, SeveralRunsAreCompared) {
     EXPECT_EQ(keys["metrics.enable_tensorboard"], Json({"true", "false"}));
     EXPECT_FALSE(keys.contains("model.dim"));
     EXPECT_FALSE(keys.contains("job.dump_folder"));
-    const Json data = data_of(s.read("both.html"));
+    const Json data = data_in_page(s.read("both.html"));
     EXPECT_EQ(data["runs"][0]["metrics"]["step"], Json({1, 2, 3, 4, 5, 6}));
     EXPECT_EQ(data["runs"][1]["metrics"]["step"].size(), 4u);
     EXPECT_EQ(data["keys"], out["keys"]);
@@ -211,7 +211,7 @@ TEST_F(CliReport, WatchesARunUntilItEnds) {
         "timeout 60 $LOCKSTEP report live --watch --html live.html >out.txt 2>err.txt; code=$?; wait; exit $code");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_TRUE(has(f.out, "status                done")) << f.out;
-    EXPECT_EQ(data_of(s.read("live.html"))["events"].back()["event"], "end");
+    EXPECT_EQ(data_in_page(s.read("live.html"))["events"].back()["event"], "end");
     f = s.lockstep("report out out --watch");
     EXPECT_EQ(f.code, 1);
     EXPECT_TRUE(has(f.err, "--watch follows one run, and several folders were given: name one [report.watch]")) << f.err;
@@ -247,7 +247,7 @@ TEST_F(CliReport, SamplesThatWereKeptStandInThePage) {
     const Finished f = s.lockstep("sample kept --prompt 'the quick' --prompt fox --max-tokens 4 --keep");
     ASSERT_EQ(f.code, 0) << f.err;
     ASSERT_EQ(s.lockstep("report kept --html kept.html").code, 0);
-    const Json samples = data_of(s.read("kept.html"))["samples"];
+    const Json samples = data_in_page(s.read("kept.html"))["samples"];
     ASSERT_EQ(samples.size(), 2u);
     EXPECT_EQ(samples[0]["prompt"], "the quick");
     EXPECT_EQ(samples[1]["prompt"], "fox");

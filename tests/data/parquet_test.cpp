@@ -13,12 +13,12 @@ namespace {
 using testing::expect_user_error;
 using testing::read_file;
 namespace fs = testing::fs;
-using Texts = std::vector<std::optional<std::string>>;
+using ColumnTexts = std::vector<std::optional<std::string>>;
 
 fs::path fixture(const std::string& name) { return fs::path(LOCKSTEP_SOURCE_DIR) / "tests/data/parquet" / name; }
 
-Texts read(std::string_view bytes, const std::string& field) {
-    Texts texts;
+ColumnTexts read(std::string_view bytes, const std::string& field) {
+    ColumnTexts texts;
     ParquetTexts(bytes, "file.parquet", FieldPath(field)).visit([&](std::optional<std::string_view> text, int64_t) {
         texts.emplace_back(text ? std::optional<std::string>(*text) : std::nullopt);
         return true;
@@ -26,8 +26,8 @@ Texts read(std::string_view bytes, const std::string& field) {
     return texts;
 }
 
-Texts expected() {
-    Texts texts;
+ColumnTexts expected() {
+    ColumnTexts texts;
     for (const nlohmann::json& text : nlohmann::json::parse(read_file(fixture("texts.json"))))
         texts.push_back(text.is_null() ? std::nullopt : std::optional(text.get<std::string>()));
     return texts;
@@ -39,7 +39,7 @@ TEST(DataParquet, ReadsWhatPyarrowWrites) {
         EXPECT_EQ(read(read_file(fixture(std::string(name) + ".parquet")), "text"), expected()) << name;
     }
     EXPECT_EQ(read(read_file(fixture("nested.parquet")), "meta.body"), expected());
-    Texts filled = expected();
+    ColumnTexts filled = expected();
     for (std::optional<std::string>& text : filled) text = text.value_or("");
     EXPECT_EQ(read(read_file(fixture("required.parquet")), "text"), filled);
 }
@@ -148,8 +148,8 @@ std::string file_of(const Page& page, int codec, int row_groups = 1, bool is_opt
 TEST(DataParquet, ClaimsAreBounded) {
     constexpr int kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6;
     const std::string abc = std::string("\3\0\0\0", 4) + "abc";
-    EXPECT_EQ(read(file_of({7, abc}, kNone), "text"), Texts{"abc"});
-    EXPECT_EQ(read(file_of({7, "\x07\x18" + abc}, kSnappy), "text"), Texts{"abc"});
+    EXPECT_EQ(read(file_of({7, abc}, kNone), "text"), ColumnTexts{"abc"});
+    EXPECT_EQ(read(file_of({7, "\x07\x18" + abc}, kSnappy), "text"), ColumnTexts{"abc"});
     const auto refused = [](const std::string& file, const std::string& why) {
         expect_user_error([&] { read(file, "text"); }, "data.parquet", "file.parquet: " + why);
     };
@@ -160,7 +160,7 @@ TEST(DataParquet, ClaimsAreBounded) {
     }
     refused(file_of({int64_t{1} << 30, varint(uint64_t{1} << 30) + "\x18" + abc}, kSnappy), "a page cannot be unpacked");
     const std::string longer = std::string("\xE8\3\0\0", 4) + std::string(1000, 'x');
-    EXPECT_EQ(read(file_of({1004, longer}, kNone), "text"), Texts{std::string(1000, 'x')});
+    EXPECT_EQ(read(file_of({1004, longer}, kNone), "text"), ColumnTexts{std::string(1000, 'x')});
     refused(file_of({1004, longer}, kNone, 2), "its row groups share pages");
     // A run of levels: so many nulls, in two bytes.
     const int64_t many = (int64_t{1} << 26) + 1;
@@ -171,7 +171,7 @@ TEST(DataParquet, ClaimsAreBounded) {
 TEST(DataParquet, ANameMayHoldADot) {
     std::string flat = file_of({7, std::string("\3\0\0\0", 4) + "abc"}, 0);
     flat.replace(flat.find("text"), 4, "a.bc");
-    EXPECT_EQ(read(flat, "a.bc"), Texts{"abc"});
+    EXPECT_EQ(read(flat, "a.bc"), ColumnTexts{"abc"});
     expect_user_error([&] { read(flat, "a"); }, "data.no_field", "there is no column \"a\"; the columns are: a.bc.");
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-const Settings kSharded = {{"parallelism.data_parallel_shard_degree", "4"}, {"parallelism.tensor_parallel_degree", "2"}};
+const Settings kShardedRecipe = {{"parallelism.data_parallel_shard_degree", "4"}, {"parallelism.tensor_parallel_degree", "2"}};
 
 mesh::Topology hosts(std::vector<int> ranks_of_host, int ranks_per_process) {
     mesh::Topology t{{}, ranks_per_process};
@@ -35,13 +35,13 @@ std::map<std::string, std::set<std::string>> algorithms(const ir::Program& p) {
 }
 
 TEST(Route, SaysNothingInOneProcess) {
-    const ir::Program before = program_after("overlap", kSharded);
+    const ir::Program before = program_after("overlap", kShardedRecipe);
     EXPECT_EQ(passes::route(before, {}), before);
     EXPECT_EQ(passes::route(before, {hosts({8}, 8)}), before);
 }
 
 TEST(Route, EachGroupGoesAsItLiesOverHosts) {
-    const ir::Program p = passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 0});
+    const ir::Program p = passes::route(program_after("overlap", kShardedRecipe), {hosts({4, 4}, 1), 0});
     const auto all = algorithms(p);
     // The ranks 0 2 | 4 6: two of a host follow each other; tp is within a process's reach.
     EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" two_level"});
@@ -53,7 +53,7 @@ TEST(Route, EachGroupGoesAsItLiesOverHosts) {
 }
 
 TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
-    const auto all = algorithms(passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 1 << 30}));
+    const auto all = algorithms(passes::route(program_after("overlap", kShardedRecipe), {hosts({4, 4}, 1), 1 << 30}));
     EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" direct"});
     EXPECT_EQ(all.at("reduce_scatter over dp_shard"), std::set<std::string>{" direct"});
     for (const auto& [op, of_op] : all) {
@@ -63,7 +63,7 @@ TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
 }
 
 TEST(Route, ALibrarySumsBetweenProcessesWhatIsNoMaximum) {
-    Settings settings = kSharded;
+    Settings settings = kShardedRecipe;
     settings.emplace_back("comm.reductions", "nccl");
     const ir::Program before = program_after("overlap", settings);
     const passes::RouteOptions options = {hosts({4, 4}, 1), 0, true};
@@ -86,7 +86,7 @@ TEST(Route, ALibrarySumsBetweenProcessesWhatIsNoMaximum) {
 
 TEST(Route, ALibraryDoesNotAddToAResult) {
     const auto verified = [&](const char* reductions) {
-        Settings of = kSharded;
+        Settings of = kShardedRecipe;
         of.emplace_back("comm.reductions", reductions);
         return ops::verify(passes::route(program_after("overlap", of), {hosts({4, 4}, 1), 0, true}));
     };
@@ -97,14 +97,14 @@ TEST(Route, ALibraryDoesNotAddToAResult) {
 }
 
 TEST(Route, AgainForOtherHostsLeavesNothingOfTheOldWay) {
-    const ir::Program before = program_after("overlap", kSharded);
+    const ir::Program before = program_after("overlap", kShardedRecipe);
     const ir::Program two = passes::route(before, {hosts({4, 4}, 1), 0}), uneven = passes::route(before, {hosts({5, 3}, 1), 0});
     EXPECT_EQ(passes::route(two, {hosts({5, 3}, 1), 0}), uneven);
     EXPECT_EQ(passes::route(uneven, {hosts({4, 4}, 1), 0}), two);
 }
 
 TEST(Route, WaysThatMeanNothingAreRefused) {
-    const ir::Program p = passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 0});
+    const ir::Program p = passes::route(program_after("overlap", kShardedRecipe), {hosts({4, 4}, 1), 0});
     EXPECT_FALSE(ops::verify(p).has_value());
     const auto refused = [&](const std::string& kind, const std::string& key, const ir::Attr& value) {
         ir::Program q = p;
@@ -129,7 +129,7 @@ TEST(Route, WaysThatMeanNothingAreRefused) {
 TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
     // tp: 0 1 | 2 3 on a host each, 4 5 across two.
     const mesh::Topology topology = hosts({5, 3}, 1);
-    const ir::Program p = passes::route(program_after("overlap", kSharded), {topology, 0});
+    const ir::Program p = passes::route(program_after("overlap", kShardedRecipe), {topology, 0});
     ops::PlacedGroups groups(p, topology);
     int several = 0;
     for (const ir::Routine& r : p.routines) {
