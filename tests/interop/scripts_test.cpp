@@ -26,7 +26,8 @@ struct Wanted {
 
 std::vector<std::string> words_of(const std::string& text) {
     std::vector<std::string> out;
-    for (const Word& w : read_script("run " + text, "s.sh").commands.at(0).words) out.push_back(w.text);
+    const Script script = read_script("run " + text, "s.sh");
+    for (const Word& w : script.commands.at(0).words) out.push_back(w.text);
     out.erase(out.begin());
     return out;
 }
