@@ -57,7 +57,7 @@ DocumentTokens DocumentTokens::beside(const fs::path& tokenizer_json) {
     }
     for (const char* file : {"generation_config.json", "config.json"}) {
         const int32_t id = token_id(object_of(folder / file), "eos_token_id");
-        if (id >= 0) out.end.push_back({"", id, file, false});
+        if (id >= 0) out.end.push_back({"", id, file, false, true});
     }
     return out;
 }

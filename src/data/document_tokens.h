@@ -15,6 +15,7 @@ struct TokenName {
     int32_t id = -1;
     std::string said_by;      // "tokenizer_config.json"
     bool must_exist = false;  // a tokenizer without it is an error; else it is passed over
+    bool added = false;       // only an added token is meant: the id of a model's configuration may be any other one
 };
 
 struct DocumentTokens {

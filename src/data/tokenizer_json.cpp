@@ -181,7 +181,9 @@ private:
         if (name.text.empty()) {
             const bool is_token = name.id >= 0 && static_cast<size_t>(name.id) < parts_.tokens.size() &&
                                   !parts_.tokens[static_cast<size_t>(name.id)].empty();
-            return is_token ? name.id : -1;
+            const bool is_added = std::any_of(parts_.added.begin(), parts_.added.end(),
+                                              [&](const AddedToken& token) { return token.id == name.id; });
+            return is_token && (is_added || !name.added) ? name.id : -1;
         }
         for (const AddedToken& token : parts_.added)
             if (token.text == name.text) return token.id;

@@ -197,7 +197,10 @@ FirstRecipe fitted(const NewRunOptions& o, FirstRecipe f, const sim::Cluster& cl
         plan_steps(f, cluster, o.minutes);
         if (learns_enough(f)) return f;
     }
-    if (f.run.steps == 0) throw UserError("new.memory", "--data", "this machine has too little memory for the smallest model");
+    if (f.run.steps == 0)
+        throw UserError("new.memory", "--minutes",
+                        "no model of those that are tried fits this machine's memory, or has a step in that time: give more "
+                        "--minutes");
     return f;
 }
 

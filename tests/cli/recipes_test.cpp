@@ -87,6 +87,7 @@ TEST(CliRecipes, AreHeldAgainstTheDeviceThatIsNamed) {
         const Finished f = s.lockstep(command + recipe + small + " --cluster.memory_gib_per_rank 80");
         EXPECT_EQ(f.code, 1) << f.out;
         EXPECT_TRUE(has(f.err, "cluster.memory_gib_per_rank = 80: more than a rank has")) << f.err;
+        EXPECT_TRUE(has(f.err, "[check.memory_above_device]")) << f.err;
         EXPECT_TRUE(has(f.err, "40.000 GiB of a device")) << f.err;
     }
     const Finished within = s.lockstep("check " + recipe + " --cluster.memory_gib_per_rank 70 --json");

@@ -148,7 +148,10 @@ TEST(CliTransformersServing, WhatServingNeedsComesBack) {
     succeeds(s, "recipe --from hf --out r.toml");
     const std::string train = kTrainFromFolder + "--training.dataset_path e ";
     for (const char* steps : {"1", "2"})
-        succeeds(s, train + "--checkpoint.last_save_model_only false --job.dump_folder run --training.steps " + steps);
+        succeeds(s, train +
+                        "--checkpoint.last_save_model_only false --checkpoint.last_save_in_hf false --job.dump_folder run "
+                        "--training.steps " +
+                        steps);
     succeeds(s, "convert run c");
     expect_all("c");
     succeeds(s, train + "--training.steps 2 --job.dump_folder run_hf --checkpoint.last_save_in_hf true");

@@ -22,8 +22,7 @@ EOT
 export LAUNCHER="python -u -m torch.distributed.run --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --rdzv_backend c10d"
 export CMD=" `pwd`/pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 \
   --max-position-embeddings 2048 --vocab-size 50257 --micro-batch-size $MICRO --global-batch-size $GLOBAL --bf16 --mock-data \
-  --train-samples 1_000 --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --deepspeed \
+  --train-samples 1000 --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --deepspeed \
   --deepspeed_config $CONFIG"
-CMD=${CMD/1_000/1000}
 clear; echo $CMD
 srun --jobid $SLURM_JOBID bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee main.log
