@@ -139,13 +139,15 @@ TEST_F(CliTune, SaysWhatMoreMemoryAndPortsWouldBuy) {
     const Finished g = tune("--ranks 8 --what-if --json --training.global_batch_size 8 --top 1");
     ASSERT_EQ(g.code, 0) << g.err;
     ASSERT_EQ(g.json()["what_if"].size(), 2u);
-    for (const nlohmann::json& w : g.json()["what_if"]) EXPECT_LE(w["step_time_s"], g.json()["best"][0]["step_time_s"]);
+    const nlohmann::json what_if = g.json()["what_if"];
+    for (const nlohmann::json& w : what_if) EXPECT_LE(w["step_time_s"], g.json()["best"][0]["step_time_s"]);
 }
 
 TEST_F(CliTune, HoldsKeysGivenAsFlags) {
     const Finished f = tune("--ranks 4 --json --parallelism.tensor_parallel_degree 2 --activation_checkpoint.mode full");
     ASSERT_EQ(f.code, 0) << f.err;
-    for (const nlohmann::json& row : f.json()["best"]) {
+    const nlohmann::json best = f.json()["best"];
+    for (const nlohmann::json& row : best) {
         EXPECT_EQ(row["keys"]["parallelism.tensor_parallel_degree"], "2");
         EXPECT_EQ(row["keys"]["activation_checkpoint.mode"], "full");
     }
