@@ -261,7 +261,6 @@ Part read_part(Reader& top, const Source& source) {
 void read_source(Cluster& c, const Source& source) {
     const std::string& origin = source.path;
     Reader top(source.tables, "", origin);
-    Part part = read_part(top, source);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
         std::string base;
@@ -318,6 +317,7 @@ void read_source(Cluster& c, const Source& source) {
     c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
     for (auto& [kernel, rate] : ops::rates_of(own)) c.costs.kernel_rates[kernel] = rate;
     read_ops(top, origin, c.costs.kernel_rates);
+    Part part = read_part(top, source);
     top.finish();
     if (source.of == Source::Of::Kernels) return;
     part.name = part.kind == Part::Kind::Stack ? c.stack.name : c.name;
