@@ -305,6 +305,7 @@ private:
     // Where the best recompute something: as little as fits.
     void solve_recompute() {
         if (!problem_.machine.capacity.bytes || problem_.is_of_described_stack()) return;
+        if (is_held(problem_.space.base, "activation_checkpoint.mode")) return;
         rank();
         for (const Planned& p : std::vector<Planned>(found_.best)) {
             if (p.choice.recompute == RecomputeMode::None) continue;

@@ -9,6 +9,12 @@
 #include "schedules/schedules.h"
 
 namespace lockstep::tune {
+
+bool is_held(const compile::Config& base, const char* key) {
+    const auto it = base.origins.find(key);
+    return it != base.origins.end() && it->second.starts_with("flag");
+}
+
 namespace {
 
 using compile::Config;
@@ -27,12 +33,6 @@ std::string flag(bool on) { return on ? "true" : "false"; }
 
 // Up to two stages a rank are cut by the cost of blocks; more by number of layers, as the key asks for.
 constexpr int64_t kMostCutByCost = 2;
-
-// Keys that a flag of the command line set: the search does not vary them.
-bool is_held(const Config& base, const char* key) {
-    const auto it = base.origins.find(key);
-    return it != base.origins.end() && it->second.starts_with("flag");
-}
 
 class HeldKeys {
 public:

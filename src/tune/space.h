@@ -60,4 +60,7 @@ struct Space {
 // UserError tune.batch: no layout divides the batch; tune.held: a flag holds a key at a value that no layout has.
 Space space_of(const compile::Config& base, int64_t ranks, int64_t global_batch, int64_t ranks_of_host = 0);
 
+// Has a flag of the command line set the key? The search does not vary such keys.
+bool is_held(const compile::Config& base, const char* key);
+
 }  // namespace lockstep::tune

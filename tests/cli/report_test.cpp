@@ -206,9 +206,9 @@ TEST_F(CliReport, WatchesARunUntilItEnds) {
     s.write("killed/metrics.jsonl", s.read("out/metrics.jsonl"));
     EXPECT_TRUE(has(s.lockstep("report killed --watch").out, "no end recorded"));
     f = s.shell(
-        "($LOCKSTEP train r.toml --job.dump_folder live --checkpoint.enable false 2>train.txt; touch ended) & "
+        "{ ($LOCKSTEP train r.toml --job.dump_folder live --checkpoint.enable false 2>train.txt; touch ended) & "
         "until [ -e live/metrics.jsonl ] || [ -e ended ]; do :; done; "
-        "timeout 60 $LOCKSTEP report live --watch --html live.html >out.txt 2>err.txt; code=$?; wait; exit $code");
+        "timeout 60 $LOCKSTEP report live --watch --html live.html >out.txt 2>err.txt; code=$?; wait; exit $code; }");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_TRUE(has(f.out, "status                done")) << f.out;
     EXPECT_EQ(data_in_page(s.read("live.html"))["events"].back()["event"], "end");

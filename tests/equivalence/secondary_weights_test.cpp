@@ -86,6 +86,7 @@ TEST(SecondaryWeights, PresetsTrainAndValidateAsOneRank) {
                                              {"validation.enable", "true"},
                                              {"training.dtype", "float64"},
                                              {"training.global_batch_size", "16"},
+                                             {"partition.quantized_weights", std::string(preset) == "hpz" ? "none" : "int8"},
                                              {"partition.quantized_gradients", "none"}};
                         const compile::Recipe recipe = recipe_of_two_nodes(settings);
                         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
