@@ -56,7 +56,7 @@ TEST(SecondaryWeights, TrainAndValidateAsOneRank) {
     const auto is_wanted = [](const compile::Recipe& r) {
         return r.flag("validation.enable") && !r.text("partition.secondary_weights").empty();
     };
-    constexpr int kSteps = 3;
+    constexpr int kSteps = 2;
     for (int counted = 0, seed = 1; counted < 68; ++seed) {
         const std::optional<Draw> d = draw(static_cast<uint64_t>(seed), Dtype::F64, false, is_wanted);
         if (!d || d->compiled.layout.partition.secondary == 0) continue;
