@@ -61,7 +61,7 @@ int fail(bool json) {
         return fail(json, kFailed, std::string("internal error (please report): ") + e.what());
     } catch (const std::filesystem::filesystem_error& e) {
         if (e.code() != std::errc::filename_too_long) return fail(json, kFailed, e.what());
-        return fail(json, kRefused, fmt::format("{}: the file's name is too long", e.path1().string()), "", "file.name_too_long");
+        return fail(json, kRefused, fmt::format("a file's name is too long: {}", e.path1().string()), "", "file.name_too_long");
     } catch (const std::system_error& e) {
         if (e.code() != std::errc::broken_pipe) return fail(json, kFailed, e.what());
         std::clearerr(stdout);  // nobody reads on: no error to report

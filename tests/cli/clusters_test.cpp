@@ -63,10 +63,10 @@ class CliVerdict : public ::testing::Test {
 protected:
     // What a terminal of this number of columns shows.
     std::string on_terminal(int columns, const std::string& arguments, const std::string& environment = "") const {
-        s.shell(
-            fmt::format("{} TERM=xterm LOCKSTEP=$LOCKSTEP script -qec 'stty cols {}; $LOCKSTEP {}' shown.txt >out.txt 2>err.txt "
-                        "</dev/null",
-                        environment, columns, arguments));
+        s.shell(fmt::format(
+            "{} TERM=xterm LOCKSTEP=$LOCKSTEP script -qec 'stty cols {}; $LOCKSTEP {} 2>log.txt' shown.txt >out.txt 2>err.txt "
+            "</dev/null",
+            environment, columns, arguments));
         std::string text;
         for (const char c : s.read("shown.txt")) text += c == '\r' ? "" : std::string(1, c);
         return text;

@@ -284,7 +284,7 @@ const EditCase kEditCases[] = {
          again.kind = ir::EntryKind::Eval;
          p.entries.push_back(again);
      },
-     "call", "eval, call 0 of count: buffer count.scratch is of the entry train"},
+     "call", "eval, call 2 of gather.embed: buffer full.embed[0]#1 is of the entry train"},
     {"no_such_routine", [](ir::Program& p) { first_call(p).routine = 999; }, "call", "train, call 0: no such routine"},
     {"unbound_port", [](ir::Program& p) { first_call(p).bindings.pop_back(); }, "call",
      "train, call 0 of count: not every port is bound"},
