@@ -50,7 +50,7 @@ const Case kRefusals[] = {
     {"diff r.toml other_batch.toml", "diff.batch", "steps must be equal; set training.global_batch_size"},
     {"data prepare /no/such/place --out d", "data.input_missing", "/no/such/place"},
     {"data prepare lines.jsonl --out d", "data.no_field",
-     "line 1: there is no field \"text\"; the fields are: content, meta. Name the one that holds the text with --field."},
+     "there is no field \"text\"; the fields are: content, meta. Name the field that holds the text with --field"},
     {"data prepare lines.jsonl --out d --field meta", "data.no_field", "the field \"meta\" is an object, not text"},
     {"data prepare lines.jsonl --out d --field .a", "data.field", "--field \".a\" names no field"},
     {"data prepare a.jsonl.xz --out d", "data.input_unreadable", "it is compressed with xz. Unpack it first: xz -d "},
