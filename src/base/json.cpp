@@ -3,8 +3,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kDeepestJson = 64;
-
 size_t end_of_string(std::string_view text, size_t at) {  // at: behind the quotation mark that opens it
     while ((at = text.find_first_of("\"\\", at)) != std::string_view::npos && text[at] == '\\') at += 2;
     return at == std::string_view::npos || at >= text.size() ? text.size() : at + 1;

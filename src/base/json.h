@@ -27,13 +27,13 @@ private:
 };
 
 // nlohmann reads any depth, but copies, comparisons and dump() call themselves once a level: a hundred thousand brackets would
-// use up the stack. Does the text go deeper than any file that Lockstep reads, 64 levels?
+// use up the stack. Does the text go deeper than any file that Lockstep reads?
+inline constexpr int kDeepestJson = 64;
 bool is_deep(std::string_view json);
 // For Json::parse: leaves out what stands deeper.
 template <class Json>
 bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
-    constexpr int kDeepest = 64;
-    return depth <= kDeepest;
+    return depth <= kDeepestJson;
 }
 
 // How JSON of a user is read in all of Lockstep: what stands too deep is left out. Comments are "//" and "/* */". Throws

@@ -105,6 +105,13 @@ void AtomicFile::publish() {
     published_ = true;
 }
 
+void write_whole_file(const std::filesystem::path& file, std::string_view bytes) {
+    AtomicFile out(file);
+    out.append(bytes);
+    out.finish();
+    out.publish();
+}
+
 void make_folder(const fs::path& folder) {
     std::error_code error;
     fs::create_directories(folder, error);

@@ -57,6 +57,9 @@ private:
     bool published_ = false;
 };
 
+// A file of these bytes, seen whole or not at all. Errors: those of AtomicFile.
+void write_whole_file(const std::filesystem::path& file, std::string_view bytes);
+
 // Makes a folder, and those above it, where they are not there.
 void make_folder(const std::filesystem::path& folder);
 

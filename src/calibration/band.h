@@ -19,7 +19,7 @@ constexpr double kNeverSeen = 0.13, kOfOneSource = 0.05;
 
 // Of a step: the parts that its ranks use. One rank alone uses no network.
 std::vector<sim::Part> parts_of(const std::vector<sim::Part>& parts, int64_t ranks);
-// Those that add to a band's deviation, in words: "No published run was on chip mi300x. ...". Empty: none.
+// Those that add to a band's deviation, in words: "No run was ever compared with a plan of: chip mi300x. ..". Empty: none.
 std::string text_of(const std::vector<sim::Part>& parts);
 
 struct Band {

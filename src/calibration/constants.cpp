@@ -116,13 +116,15 @@ std::vector<std::string> lines_of(const std::string& text) {
     return out;
 }
 
-// Puts a number in the place of the one that begins at the node's source.
-void replace_number(std::vector<std::string>& lines, const toml::node& node, double value) {
+// Puts a number, as it is to be written, in the place of the one that begins at the node's source.
+void replace_number(std::vector<std::string>& lines, const toml::node& node, const std::string& number) {
     const toml::source_region& at = node.source();
     std::string& line = lines[at.begin.line - 1];
     const size_t begin = at.begin.column - 1, end = std::min(line.find_first_not_of("0123456789.eE+-_", begin), line.size());
-    line.replace(begin, end - begin, node.is_integer() ? fmt::format("{:.0f}", value) : fmt::format("{:#.4g}", value));
+    line.replace(begin, end - begin, number);
 }
+
+std::string four_digits(double value) { return fmt::format("{:#.4g}", value); }
 
 }  // namespace
 
@@ -132,13 +134,13 @@ std::string with_constants(const std::string& text, const std::string& path, con
     std::map<int64_t, std::string> behind;  // the line behind which text comes
     for (const FittedConstant& c : constants) {
         if (c.file != path) continue;
-        replace_number(lines, *find_number(tables, c.known.key), c.value);
+        replace_number(lines, *find_number(tables, c.known.key), four_digits(c.value));
         for (toml::node& item : *tables["constants"].as_array()) {
             const toml::table& known = *item.as_table();
             if (known["key"].value_or(std::string()) != c.known.key) continue;
             for (const auto& [key, value] : {std::pair{"low", c.known.low}, {"high", c.known.high}}) {
-                if (const toml::node* old = known.get(key)) replace_number(lines, *old, value);
-                else behind[known.get("spread")->source().begin.line] += fmt::format("\n{} = {:#.4g}", key, value);
+                if (const toml::node* old = known.get(key)) replace_number(lines, *old, four_digits(value));
+                else behind[known.get("spread")->source().begin.line] += fmt::format("\n{} = {}", key, four_digits(value));
             }
             const std::string runs = fmt::format("runs = {}", c.known.runs);
             if (const toml::node* old = known.get("runs")) lines[old->source().begin.line - 1] = runs;
@@ -151,11 +153,11 @@ std::string with_constants(const std::string& text, const std::string& path, con
 }
 
 std::string with_runs(const std::string& text, const sim::Part& part) {
-    const toml::table tables = toml::parse(text);
+    const toml::table tables = parse_toml(text);
     std::vector<std::string> lines = lines_of(text);
     if (const toml::table* runs = tables["runs"].as_table()) {
-        replace_number(lines, *runs->get("count"), static_cast<double>(part.runs));
-        replace_number(lines, *runs->get("sources"), static_cast<double>(part.sources));
+        replace_number(lines, *runs->get("count"), fmt::to_string(part.runs));
+        replace_number(lines, *runs->get("sources"), fmt::to_string(part.sources));
     } else if (part.runs > 0) {
         lines.push_back(
             fmt::format("\n# Of data/published_runs.csv, as `lockstep calibrate --write` counted them.\n[runs]\ncount = "

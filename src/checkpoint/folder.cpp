@@ -39,8 +39,8 @@ Json to_json(const Manifest& m) {
 class ManifestBounds {
 public:
     bool operator()(int depth, Json::parse_event_t event, Json&) {
-        constexpr int kDeepest = 64, kMostKeys = 10'000;
-        if (depth > kDeepest) throw std::invalid_argument("brackets stand too deeply in it");
+        constexpr int kMostKeys = 10'000;
+        if (depth > kDeepestJson) throw std::invalid_argument("brackets stand too deeply in it");
         if (event == Json::parse_event_t::key && ++keys_ > kMostKeys) throw std::invalid_argument("it has too many keys");
         return true;
     }

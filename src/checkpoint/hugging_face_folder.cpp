@@ -34,13 +34,6 @@ std::string named_weights(const nlohmann::json& config) {
 
 const std::string kHead = "lm_head.weight", kAdapterFile = "adapter_config.json";
 
-void write_text(const fs::path& path, const std::string& text) {
-    AtomicFile file(path);
-    file.append(text);
-    file.finish();
-    file.publish();
-}
-
 // Parts stand side by side in each row of a stored tensor. Elements [begin, begin + count) of part number `part`, as stretches
 // f(element of the stored tensor, element of the part, n).
 template <class F>
@@ -238,15 +231,15 @@ const std::string& end_of_text(const data::Tokenizer& tokenizer, const std::vect
 
 // The tokenizer, and what transformers wants to know of it.
 void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, const std::vector<int32_t>& ends) {
-    if (!form.unread_tokenizer.empty()) write_text(fs::path(folder) / data::kTokenizerFile, form.unread_tokenizer);
+    if (!form.unread_tokenizer.empty()) write_whole_file(fs::path(folder) / data::kTokenizerFile, form.unread_tokenizer);
     if (!form.tokenizer) return;
-    write_text(fs::path(folder) / data::kTokenizerFile, form.tokenizer->to_json());
+    write_whole_file(fs::path(folder) / data::kTokenizerFile, form.tokenizer->to_json());
     if (form.serving.contains("tokenizer_config.json")) return;
     const Json about = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                         {"eos_token", end_of_text(*form.tokenizer, ends)},
                         {"clean_up_tokenization_spaces", false},
                         {"model_max_length", form.model.context}};
-    write_text(fs::path(folder) / "tokenizer_config.json", about.dump(2) + "\n");
+    write_whole_file(fs::path(folder) / "tokenizer_config.json", about.dump(2) + "\n");
 }
 
 }  // namespace
@@ -284,7 +277,7 @@ FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& fo
         if (!writers.is_first()) return;
         write_serving_files(folder, form.serving, ServingFolder::Transformers);
         write_tokenizer(folder, form, config.end_tokens);
-        write_text(fs::path(folder) / kConfigFile, config.text);
+        write_whole_file(fs::path(folder) / kConfigFile, config.text);
     });
     return sums;
 }

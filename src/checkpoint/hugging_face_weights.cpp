@@ -170,10 +170,8 @@ FileSums write_hugging_face_weights(const std::string& folder, const std::vector
     if (shards.size() == 1) return sums;
     writers.together([&] {
         if (!writers.is_first()) return;
-        AtomicFile index(folder + "/" + kIndexFile);
-        index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
-        index.finish();
-        index.publish();
+        write_whole_file(folder + "/" + kIndexFile,
+                         Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
     });
     return sums;
 }

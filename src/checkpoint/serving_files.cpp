@@ -65,10 +65,7 @@ void write_serving_files(const std::string& folder, const ServingFiles& files, S
         if (kind == ServingFolder::Transformers && name == kSourceConfigFile) continue;
         const fs::path path = fs::path(folder) / name;
         if (path.parent_path() != fs::path(folder)) make_folder(path.parent_path().string());
-        AtomicFile file(path);
-        file.append(bytes);
-        file.finish();
-        file.publish();
+        write_whole_file(path, bytes);
     }
 }
 
@@ -104,7 +101,7 @@ std::vector<int32_t> end_tokens(const ServingFiles& files) {
 nlohmann::json json_of(const ServingFiles& files, const std::string& name) {
     const auto found = files.find(name);
     if (found == files.end() || found->second.size() > kMostJsonBytes) return nullptr;
-    nlohmann::json json = nlohmann::json::parse(found->second, is_shallow<nlohmann::json>, false);
+    nlohmann::json json = json_or_discarded<nlohmann::json>(found->second);
     return json.is_object() ? json : nlohmann::json();
 }
 

@@ -102,24 +102,17 @@ std::vector<calibration::FittedConstant> fitted(const Calibrated& c) {
     return out;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-    AtomicFile file(path);
-    file.append(text);
-    file.finish();
-    file.publish();
-}
-
 // Puts the fitted constants into the files that have them.
 void write_constants(const Calibrated& c) {
     const std::vector<calibration::FittedConstant> constants = fitted(c);
     std::set<std::string> paths;
     for (const calibration::FittedConstant& f : constants) paths.insert(f.file);
     for (const std::string& path : paths) {
-        write_file(path, calibration::with_constants(read_text_file(path).text, path, constants));
+        write_whole_file(path, calibration::with_constants(read_text_file(path).text, path, constants));
         telemetry::info(path + " has new constants");
     }
     const calibration::Seen seen(c.runs, std::vector<bool>(c.runs.size(), true));
-    for (const auto& [path, part] : seen.all()) write_file(path, calibration::with_runs(read_text_file(path).text, part));
+    for (const auto& [path, part] : seen.all()) write_whole_file(path, calibration::with_runs(read_text_file(path).text, part));
 }
 
 // One cluster file with all that its parts say and what the runs add.
@@ -132,7 +125,7 @@ void write_cluster(const Calibrated& c, const CalibrateArgs& args) {
     }
     for (sim::Part& p : cluster.parts)
         p.runs += static_cast<int64_t>(c.runs.size()), p.sources += static_cast<int64_t>(sources.size());
-    write_file(args.out, sim::print(cluster));
+    write_whole_file(args.out, sim::print(cluster));
     telemetry::info(fmt::format("{} has the calibrated machine", args.out));
 }
 

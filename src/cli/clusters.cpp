@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/shipped.h"
+#include "base/text_file.h"
+#include "base/toml.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "sim/cluster.h"
@@ -42,7 +44,10 @@ ClusterLine cluster_line(const std::string& name) {
     for (const sim::Source& s : sources) {
         if (s.of == sim::Source::Of::Chip && !description_of(s).empty()) line.device = description_of(s);
         if (s.of != sim::Source::Of::Cluster) continue;
-        line.file = s.path, line.runs = s.tables["runs"]["count"].value_or(int64_t{0});
+        line.file = s.path;
+    }
+    for (const sim::Part& p : c.parts) {
+        if (p.kind == sim::Part::Kind::Network) line.runs = p.runs;
     }
     line.description = c.description, line.of_host = c.ranks_of_host(), line.memory_bytes = c.memory_bytes;
     line.mtbf_hours = sim::mtbf_hours_of(sources), line.declared = c.declared;
@@ -55,7 +60,7 @@ struct StackLine {
 
 StackLine stack_line(const std::string& name) {
     const std::string file = file_or_shipped(Shipped::Stacks, name);
-    const toml::table tables = toml::parse_file(file);
+    const toml::table tables = parse_toml(read_text_file(file).text, file);
     return {name, file, tables["stack"]["description"].value_or(std::string())};
 }
 

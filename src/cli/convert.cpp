@@ -70,10 +70,7 @@ Outcome import_from(const ConvertArgs& args) {
             throw UserError("convert.tokenizer", tokenizer.string(),
                             fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert the weights alone",
                                         tokenizer.string(), text.reason));
-        AtomicFile file(fs::path(folder.temporary()) / data::kTokenizerFile);
-        file.append(text.text);
-        file.finish();
-        file.publish();
+        write_whole_file(fs::path(folder.temporary()) / data::kTokenizerFile, text.text);
         try {
             data::Tokenizer::from_json(text.text, tokenizer.string());
         } catch (const UserError& e) {

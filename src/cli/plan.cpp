@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "compile/breakdown.h"
 #include "planning/plan.h"
+#include "planning/slower_kernels.h"
 #include "planning/their_stack.h"
 #include "telemetry/console.h"
 #include "telemetry/trace.h"
@@ -89,7 +90,7 @@ Json parts_json(const planning::Plan& p) {
 
 Json slower_json(const planning::Plan& p) {
     Json out = Json::array();
-    for (const planning::SlowerKernel& k : p.slower)
+    for (const planning::SlowerKernel& k : planning::slower_kernels(p))
         out.push_back({{"op", k.op}, {"kernel", k.kernel}, {"faster", k.faster}, {"why", k.why}});
     return out;
 }
@@ -189,7 +190,7 @@ void print(const planning::Plan& p) {
         fmt::print("islands       meet for {} s every {} steps: {} s of a step\n", known(p.meeting_s),
                    p.compiled.layout.sync_steps, known(p.meeting_s / static_cast<double>(p.compiled.layout.sync_steps)));
     if (!p.hides_nothing.empty()) fmt::print("              {}\n", p.hides_nothing);
-    for (const planning::SlowerKernel& k : p.slower) fmt::print("slower kernel {}\n", planning::text_of(k));
+    for (const planning::SlowerKernel& k : planning::slower_kernels(p)) fmt::print("slower kernel {}\n", planning::text_of(k));
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);

@@ -127,10 +127,7 @@ int write_from(const ExplainArgs& args) {
         if (std::filesystem::exists(args.out))
             throw UserError("recipe.out_exists", args.out,
                             fmt::format("{}: is there already; choose another name, or remove it", args.out));
-        AtomicFile file(args.out);
-        file.append(toml);
-        file.finish();
-        file.publish();
+        write_whole_file(args.out, toml);
     }
     if (args.json) {
         nlohmann::ordered_json missing = nlohmann::ordered_json::array(), ignored = nlohmann::ordered_json::array();

@@ -102,12 +102,7 @@ int watch_run(const ReportArgs& args) {
         const Json run = report::read_run(folder), summary = report::summary_of(run);
         const bool is_new = seen != bytes;
         seen = bytes;
-        if (is_new && !args.html.empty()) {
-            AtomicFile page(args.html);
-            page.append(report::page_of(report::Page::Run, run));
-            page.finish();
-            page.publish();
-        }
+        if (is_new && !args.html.empty()) write_whole_file(args.html, report::page_of(report::Page::Run, run));
         if (is_new && args.json) print_json(summary);
         const bool ends = report::has_end(summary) || !may_run;
         if (is_new && !args.json && !ends) fmt::print("{}\n", report::progress_text(summary));

@@ -155,10 +155,7 @@ void write_winner(const TuneArgs& args, const Asked& a, const tune::Problem& pro
     const auto compiled = compile::or_throw(compile::compile(problem.prefix, config, options));
     planning::require_runnable(config, options, compiled, problem.machine.capacity);
     if (args.out.empty()) return;
-    AtomicFile file(args.out);
-    file.append(recipe.toml());
-    file.finish();
-    file.publish();
+    write_whole_file(args.out, recipe.toml());
 }
 
 // What another GiB, or another network port of a host, would buy.

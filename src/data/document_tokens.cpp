@@ -17,7 +17,7 @@ Json object_of(const fs::path& file) {
     if (!fs::is_regular_file(file, error)) return {};
     const TextFile text = read_text_file(file);
     if (!text.is_readable()) return {};
-    Json json = Json::parse(text.text, is_shallow<Json>, false);
+    Json json = json_or_discarded<Json>(text.text);
     return json.is_object() ? json : Json();
 }
 

@@ -178,12 +178,7 @@ std::vector<int32_t> Tokenizer::known_separators() const { return data::known_se
 
 std::string Tokenizer::to_json() const { return json_.empty() ? tokenizer_to_json(parts_) : json_; }
 
-void Tokenizer::save(const std::filesystem::path& file) const {
-    AtomicFile out(file);
-    out.append(to_json());
-    out.finish();
-    out.publish();
-}
+void Tokenizer::save(const std::filesystem::path& file) const { write_whole_file(file, to_json()); }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
     std::vector<int32_t> tokens;

@@ -405,6 +405,12 @@ private:
     Refusals& refusals_;
 };
 
+// As DeepSpeed reads it: JSON, or hjson.
+Json json_or_hjson(const std::string& text) {
+    const Json json = json_or_discarded<Json>(text);
+    return json.is_discarded() ? parse_hjson(text) : json;
+}
+
 }  // namespace
 
 bool is_deepspeed(const Json& json) {
@@ -418,8 +424,7 @@ int64_t read_deepspeed(const std::string& text, const std::string& origin, Readi
                        const ReadOptions& options) {
     Json json;
     try {
-        json = json_or_discarded<Json>(text);
-        if (json.is_discarded()) json = parse_hjson(text);
+        json = json_or_hjson(text);
     } catch (const std::exception& e) {
         throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
     }
@@ -439,8 +444,7 @@ namespace {
 
 // The defaults of DeepSpeed's Adam and SGD, of what the section "optimizer" does not say.
 void assume_deepspeed_optimizer(const std::string& text, Reading& r) {
-    Json json = json_or_discarded<Json>(text);
-    if (json.is_discarded()) json = parse_hjson(text);
+    const Json json = json_or_hjson(text);
     if (!json.contains("optimizer")) {
         r.assumed.push_back(
             {"no optimizer", "", "the program that calls DeepSpeed has one; here it is Lockstep's default, AdamW"});

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json.h"
+
 namespace lockstep::interop {
 namespace {
 
@@ -42,9 +44,8 @@ private:
         }
     }
     Json value() {
-        constexpr int kDeepest = 64;
         if (at_ >= s_.size()) fail("a value is missing");
-        if (++depth_ > kDeepest) fail("brackets stand inside each other too deeply");
+        if (++depth_ > kDeepestJson) fail("brackets stand inside each other too deeply");
         Json out = s_[at_] == '{'                      ? object()
                    : s_[at_] == '['                    ? array()
                    : s_[at_] == '"' || s_[at_] == '\'' ? Json(quoted())

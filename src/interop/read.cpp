@@ -52,7 +52,7 @@ std::string without_ranks(const std::string& log) {
 
 // What torchtitan's job.save_config_file holds, or since its jobs are Python debug.save_config_file.
 Reading read_torchtitan_json(const std::string& text, const std::string& path) {
-    const nlohmann::json json = nlohmann::json::parse(text, is_shallow<nlohmann::json>, false);
+    const nlohmann::json json = json_or_discarded<nlohmann::json>(text);
     return is_later_torchtitan(json) ? read_later_torchtitan(json, path) : of_recipe(Recipe::from_json(text, path));
 }
 

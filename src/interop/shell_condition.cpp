@@ -100,87 +100,62 @@ Verdict Interpreter::test_one(const Words& words) {
         return Verdict::of(v && !v->values().empty());
     }
     if (op == "-a" || op == "-o" || op == "-t" || op == "-p") return Verdict::unknown(because(op + " is known to a run alone"));
-    return is_file(op == "-a" ? "-e" : op, t);
+    return is_file(op, t);
 }
 
 Verdict Interpreter::test(const Words& words) {
     if (words.empty()) return Verdict::of(false);
     size_t at = 0;
-    const Verdict v = test_expression(words, at, 0);
+    const Verdict v = test_expression(words, at, TestKind::Single, 0);
     if (at == words.size()) return v;
     return Verdict::unknown(because("the test has words that it cannot have"));
 }
 
-// depth / 3 brackets deep; depth % 3: 0 for -o, 1 for -a, 2 for one.
-Verdict Interpreter::test_expression(const Words& words, size_t& at, int depth) {
+// Of both kinds of test: depth / 3 brackets deep; depth % 3: 0 for "or", 1 for "and", 2 for one. Words of [[ ]] are not split, so
+// that "!" and "(" are never operands there.
+Verdict Interpreter::test_expression(const Words& words, size_t& at, TestKind kind, int depth) {
     constexpr int kDeepest = 60;
     const Verdict wrong = Verdict::unknown(because("the test has words that it cannot have"));
+    const bool is_double = kind == TestKind::Double;
     if (depth > kDeepest || at >= words.size()) return wrong;
     if (depth % 3 < 2) {
         const bool is_or = depth % 3 == 0;
-        Verdict v = test_expression(words, at, depth + 1);
-        while (at < words.size() && words[at].chars() == (is_or ? "-o" : "-a")) {
+        const char* const joins = is_double ? (is_or ? "||" : "&&") : is_or ? "-o" : "-a";
+        Verdict v = test_expression(words, at, kind, depth + 1);
+        while (at < words.size() && words[at].chars() == joins) {
             ++at;
-            v = shell_joined(v, test_expression(words, at, depth + 1), is_or);
+            v = shell_joined(v, test_expression(words, at, kind, depth + 1), is_or);
         }
         return v;
     }
     const size_t left = words.size() - at;
-    if (left >= 3 && is_binary(words[at + 1].chars()) && words[at + 1].is_known()) {
-        at += 3;
-        return compare(words[at - 3], words[at - 2].chars(), words[at - 1]);
-    }
     const std::string& first = words[at].chars();
-    if (first == "!" && left >= 2) {
+    const bool is_compared = !is_double && left >= 3 && is_binary(words[at + 1].chars()) && words[at + 1].is_known();
+    if (!is_compared && first == "!" && (is_double || left >= 2)) {
         ++at;
-        return shell_not(test_expression(words, at, depth + 3));
+        return shell_not(test_expression(words, at, kind, depth + 3));
     }
-    if (first == "(" && left >= 3) {
+    if (!is_compared && first == "(" && (is_double || left >= 3)) {
         ++at;
-        const Verdict v = test_expression(words, at, depth - 2 + 3);
+        const Verdict v = test_expression(words, at, kind, depth + 1);
         if (at >= words.size() || words[at].chars() != ")") return wrong;
         ++at;
         return v;
     }
-    if (left >= 2 && is_unary(first) && words[at + 1].chars() != "-a" && words[at + 1].chars() != "-o") {
-        at += 2;
-        return test_one({words[at - 2], words[at - 1]});
+    size_t end = at + 1;
+    if (is_double) {
+        for (end = at;
+             end < words.size() && words[end].chars() != "&&" && words[end].chars() != "||" && words[end].chars() != ")";)
+            ++end;
+    } else if (is_compared) {
+        end = at + 3;
+    } else if (left >= 2 && is_unary(first) && words[at + 1].chars() != "-a" && words[at + 1].chars() != "-o") {
+        end = at + 2;
     }
-    ++at;
-    return test_one({words[at - 1]});
-}
-
-// The same of [[ ]], whose words are not split and whose patterns are not quoted.
-Verdict Interpreter::double_test(const Words& raw, size_t& at, int depth) {
-    constexpr int kDeepest = 60;
-    const Verdict wrong = Verdict::unknown(because("the test has words that it cannot have"));
-    if (depth > kDeepest || at >= raw.size()) return wrong;
-    if (depth % 3 < 2) {
-        const bool is_or = depth % 3 == 0;
-        Verdict v = double_test(raw, at, depth + 1);
-        while (at < raw.size() && raw[at].chars() == (is_or ? "||" : "&&")) {
-            ++at;
-            v = shell_joined(v, double_test(raw, at, depth + 1), is_or);
-        }
-        return v;
-    }
-    const std::string& first = raw[at].chars();
-    if (first == "!") {
-        ++at;
-        return shell_not(double_test(raw, at, depth + 3));
-    }
-    if (first == "(") {
-        ++at;
-        const Verdict v = double_test(raw, at, depth + 1);
-        if (at >= raw.size() || raw[at].chars() != ")") return wrong;
-        ++at;
-        return v;
-    }
-    size_t end = at;
-    while (end < raw.size() && raw[end].chars() != "&&" && raw[end].chars() != "||" && raw[end].chars() != ")") ++end;
-    const Words one(raw.begin() + static_cast<long>(at), raw.begin() + static_cast<long>(end));
+    const Words one(words.begin() + static_cast<long>(at), words.begin() + static_cast<long>(end));
     at = end;
-    return double_test_one(one);
+    if (is_double) return double_test_one(one);
+    return is_compared ? compare(one[0], one[1].chars(), one[2]) : test_one(one);
 }
 
 Verdict Interpreter::double_test_one(const Words& raw) {

@@ -102,7 +102,7 @@ void Interpreter::run_kind(const Node& n) {
         case Kind::Simple: return run_simple(n);
         case Kind::Test: {
             size_t at = 0;
-            const Verdict v = double_test(n.words, at, 0);
+            const Verdict v = test_expression(n.words, at, TestKind::Double, 0);
             return set_status(v.holds ? std::optional<int>(!*v.holds) : std::nullopt, v.why);
         }
         case Kind::Arithmetic: {

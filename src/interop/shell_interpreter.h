@@ -117,9 +117,9 @@ private:
 
     // shell_condition.cpp
     Verdict test(const Words& words);
-    Verdict test_expression(const Words& words, size_t& at, int depth);
+    enum class TestKind { Single, Double };  // [ ], [[ ]]
+    Verdict test_expression(const Words& words, size_t& at, TestKind kind, int depth);
     Verdict test_one(const Words& words);
-    Verdict double_test(const Words& raw, size_t& at, int depth);
     Verdict double_test_one(const Words& raw);
     Verdict compare(const Text& a, const std::string& op, const Text& b);
     Verdict is_file(const std::string& op, const Text& path) const;

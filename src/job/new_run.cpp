@@ -61,13 +61,6 @@ data::PrepareOptions prepare_options(const NewRunOptions& o, const std::string& 
     return options;
 }
 
-void write(const std::string& path, const std::string& text) {
-    AtomicFile file(path);
-    file.append(text);
-    file.finish();
-    file.publish();
-}
-
 sim::Cluster described_here(const std::string& file) {
     const sim::Cluster c = sim::read_cluster(file, "--cluster");
     if (c.devices || c.declared)
@@ -83,8 +76,8 @@ sim::Cluster measured_here(const NewRunOptions& o, const std::string& file) {
     options.cpus = usable_cpus(), options.memory_bytes = static_cast<double>(telemetry::machine_memory_bytes());
     options.budget_s = 5, options.small_only = true, options.progress = o.measuring;
     const sim::Cluster c = measure::machine(options);
-    write(file,
-          "# Written by `lockstep new` on the machine that it describes, as `lockstep bench --quick` does.\n" + sim::print(c));
+    write_whole_file(file, "# Written by `lockstep new` on the machine that it describes, as `lockstep bench --quick` does.\n" +
+                               sim::print(c));
     return c;
 }
 
@@ -230,7 +223,7 @@ NewRun new_run(const NewRunOptions& o) {
     r.tokens_per_step = f.batch * f.seq_len;
     f.has_heldout = data.heldout.tokens > 2 * f.seq_len;
     f = fitted(o, f, o.cluster.empty() ? measured_here(o, r.machine) : described);
-    write(r.recipe, toml_of(f, o.minutes));
+    write_whole_file(r.recipe, toml_of(f, o.minutes));
     made.keep();
     return f.run;
 }

@@ -276,18 +276,12 @@ private:
             if (!group_.is_first()) return;
             const std::string now = recipe_.toml(), file = dump_ + "/recipe.toml";
             if (std::filesystem::exists(file) && read_text_file(file, Pipes::Refused).text == now) return;
-            const auto write = [&](const std::string& path) {
-                AtomicFile out(path);
-                out.append(now);
-                out.finish();
-                out.publish();
-            };
             const std::string kept =
                 fmt::format("{}/step-{:08}", make_folder(dump_ + "/recipes"), job_.trainer->progress().steps);
             std::string path = kept + ".toml";
             for (int again = 2; std::filesystem::exists(path); ++again) path = fmt::format("{}.{}.toml", kept, again);
-            write(path);
-            write(file);
+            write_whole_file(path, now);
+            write_whole_file(file, now);
         });
     }
 

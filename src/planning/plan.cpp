@@ -59,7 +59,6 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
     plan.needed = needed_by(machine, plan.compiled);
-    if (plan.cluster.stack.name.empty()) plan.slower = slower_kernels(machine, plan.compiled);
     plan.fits = has_room(machine, plan.needed.bytes);
     plan.machine = std::move(machine);
     return plan;

@@ -8,7 +8,6 @@
 #include "compile/breakdown.h"
 #include "compile/memory_report.h"
 #include "planning/machine.h"
-#include "planning/slower_kernels.h"
 #include "sim/simulate.h"
 
 namespace lockstep::planning {
@@ -30,7 +29,6 @@ struct Plan {
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
     std::string hides_nothing;                   // why asynchronous tensor parallelism does
-    std::vector<SlowerKernel> slower;            // of Lockstep's program
     Needed needed;
     bool fits = true;
 

@@ -56,11 +56,12 @@ private:
 
 }  // namespace
 
-std::vector<SlowerKernel> slower_kernels(const Machine& machine, const compile::Compiled& compiled) {
+std::vector<SlowerKernel> slower_kernels(const Plan& plan) {
     std::vector<SlowerKernel> out;
+    if (!plan.cluster.stack.name.empty()) return out;
     std::set<std::tuple<std::string, std::string, std::string>> seen;
-    for (const ir::Program& p : compiled.programs) {
-        const Finder finder(machine, p.mesh);
+    for (const ir::Program& p : plan.compiled.programs) {
+        const Finder finder(plan.machine, p.mesh);
         for (const ir::Routine& r : p.routines) {
             for (const ir::Op& op : r.ops) {
                 if (op.out.empty()) continue;

@@ -59,22 +59,18 @@ Json differing_keys(const std::vector<std::optional<EffectiveKeys>>& of_runs) {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-size_t width_of_text(const std::string& text) {  // characters of UTF-8
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
 // Columns as wide as their longest cell; the first to the left, numbers to the right where `right`.
 std::string aligned(const Rows& rows, bool right) {
-    std::vector<size_t> widths;
+    std::vector<int> widths;
     for (const auto& row : rows) {
         widths.resize(std::max(widths.size(), row.size()));
-        for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of_text(row[c]));
+        for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], telemetry::columns_of(row[c]));
     }
     std::string out;
     for (const auto& row : rows) {
         std::string line;
         for (size_t c = 0; c < row.size(); ++c) {
-            const std::string pad(widths[c] - width_of_text(row[c]), ' ');
+            const std::string pad(static_cast<size_t>(widths[c] - telemetry::columns_of(row[c])), ' ');
             line += (c > 0 ? "  " : "") + (right && c > 0 ? pad + row[c] : row[c] + pad);
         }
         line.erase(line.find_last_not_of(' ') + 1);

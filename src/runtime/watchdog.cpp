@@ -202,18 +202,15 @@ void Watchdog::write_records(const std::string& reason) const {
             streams.push_back(std::move(ops));
         }
         const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
-        AtomicFile out(path);
-        out.append(OrderedJson{{"rank", e.rank()},
-                               {"ranks", ranks_.count()},
-                               {"process", ranks_.group().process()},
-                               {"host", host()},
-                               {"pid", getpid()},
-                               {"reason", reason},
-                               {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
-                       .dump(1) +
-                   "\n");
-        out.finish();
-        out.publish();
+        write_whole_file(path, OrderedJson{{"rank", e.rank()},
+                                           {"ranks", ranks_.count()},
+                                           {"process", ranks_.group().process()},
+                                           {"host", host()},
+                                           {"pid", getpid()},
+                                           {"reason", reason},
+                                           {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
+                                       .dump(1) +
+                                   "\n");
     }
 }
 

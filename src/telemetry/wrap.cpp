@@ -7,11 +7,12 @@
 #include <cmath>
 
 namespace lockstep::telemetry {
-namespace {
 
 int columns_of(std::string_view text) {
     return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
+
+namespace {
 
 void wrap_line(std::string_view line, int columns, std::vector<std::string>& out) {
     const size_t indent = std::min(line.find_first_not_of(' '), line.size());

@@ -8,6 +8,9 @@
 
 namespace lockstep::telemetry {
 
+// Characters of UTF-8.
+int columns_of(std::string_view text);
+
 // Lines of at most `columns` characters. A word longer than that has a line of its own. Line breaks of the text stay, and a
 // line's indentation is that of the lines it becomes. Counts characters of UTF-8.
 std::vector<std::string> wrap(std::string_view text, int columns);

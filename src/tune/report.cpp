@@ -16,7 +16,7 @@ Row row_of(const Problem& problem, const compile::Config& config, const Choice& 
     row.mfu = p.utilization(compile::flops_model_of_a_rank(p.reports));
     row.exposed_communication_s = p.simulated.exposed_communication_s, row.bubble_s = p.simulated.bubble_s;
     row.band = calibration::band_of(p).value_or(calibration::Band{row.step_s, row.step_s});
-    row.bytes = p.needed.bytes, row.causes = causes_of(p), row.slower = p.slower;
+    row.bytes = p.needed.bytes, row.causes = causes_of(p), row.slower = planning::slower_kernels(p);
     return row;
 }
 

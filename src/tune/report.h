@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "calibration/band.h"
+#include "planning/slower_kernels.h"
 #include "tune/explain.h"
 #include "tune/search.h"
 

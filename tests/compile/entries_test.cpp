@@ -39,7 +39,8 @@ TEST_P(Entries, EvaluationAloneIsSoundAndHasNoStatesOfTraining) {
         EXPECT_NE(b.kind, ir::MemoryKind::Optimizer) << b.name;
     }
     for (const ir::Routine& r : c.programs[0].routines) {
-        const bool reads = r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Free;
+        const bool reads =
+            r.kind == ir::RoutineKind::Fetch || r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Free;
         EXPECT_TRUE(r.entry == ir::EntryKind::Eval || reads) << r.name;
     }
     EXPECT_LT(c.programs[0].arena_bytes, compiled_for({ir::EntryKind::Train}, GetParam().settings).programs[0].arena_bytes);
