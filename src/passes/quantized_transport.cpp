@@ -98,7 +98,7 @@ void reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& un
     std::vector<TensorId> now = from;
     for (size_t hop = 0; hop < group.size(); ++hop) {
         const AxisList over = {group[hop]};
-        const ir::DimId ranks = dim_called(r, "ranks." + mesh.text(over), mesh.size(over), ir::DimRole::Other);
+        const ir::DimId ranks = dim_called(r, fmt::format("ranks.{}", hop), mesh.size(over), ir::DimRole::Other);
         std::vector<TensorId> sent, received;
         for (size_t i = 0; i < from.size(); ++i) {
             const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);

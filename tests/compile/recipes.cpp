@@ -96,6 +96,8 @@ const std::vector<NamedSettings>& sample_settings() {
           {"parallelism.prefetch", "2"}}},
         {"validation_hpz",
          {{"validation.enable", "true"}, {preset, "hpz"}, {shard, "4"}, {"cluster.ranks_per_node", "2"}, {batch, "4"}}},
+        {"validation_zeropp",
+         {{"validation.enable", "true"}, {preset, "zeropp"}, {shard, "4"}, {"cluster.ranks_per_node", "2"}, {batch, "4"}}},
         {"pipeline", {{pp, "2"}, {batch, "4"}}},
         {"pipeline_tied_interleaved",
          {{pp, "2"},

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "compile/recipe.h"
 #include "sim/cluster.h"
+#include "tests/tune/small_problem.h"
 #include "tune/devices.h"
 #include "tune/report.h"
 #include "tune/search.h"
@@ -24,61 +25,6 @@ using tune::Choice;
 using tune::Found;
 using tune::Planned;
 using tune::Problem;
-
-// Two hosts of four devices, slow enough that compute, links and memory all matter to a small model.
-const char* kDevices = R"(name = "small"
-description = "eight small devices"
-declared = true
-[machine]
-devices = true
-memory_bytes = 4e8
-[rates]
-bytes_per_s = [1e10]
-op_overhead_s = 1e-6
-beside_collective = 0.8
-[rates.flops_per_s]
-f32 = [1e11]
-bf16 = [2e11]
-[host]
-step_s = 1e-4
-lost_per_doubling = 0.01
-[[links]]
-ranks = 4
-bandwidth_bytes_per_s = 5e9
-latency_s = 1e-6
-[[links]]
-ranks = 0
-bandwidth_bytes_per_s = 1e9
-ports = 2
-latency_s = 3e-6
-)";
-
-compile::Config config_of(const std::vector<std::pair<std::string, std::string>>& keys) {
-    compile::Recipe recipe = compile::Recipe::from_text(R"([model]
-name = "llama3"
-dim = 256
-n_layers = 4
-n_heads = 8
-n_kv_heads = 4
-vocab_size = 512
-ffn_dim = 512
-[training]
-dataset = "synthetic"
-seq_len = 128
-global_batch_size = 8
-[runtime]
-kernels = "reference"
-)",
-                                                        "small.toml");
-    for (const auto& [key, value] : keys) recipe.set(key, value);
-    return compile::config_of(recipe);
-}
-
-sim::Cluster devices() { return sim::parse_cluster(kDevices, "small.toml"); }
-
-Problem problem(int64_t ranks, const std::vector<std::pair<std::string, std::string>>& keys = {}, int64_t batch = 8) {
-    return tune::problem_of(config_of(keys), devices(), "small.toml", ranks, batch);
-}
 
 std::vector<Choice> choices_of(const Problem& p) {
     std::vector<Choice> out;
@@ -110,26 +56,26 @@ void expect_bounds_hold(const Problem& p) {
 }
 
 TEST(TuneBounds, NeverExceedThePlanWithoutAPipeline) {
-    expect_bounds_hold(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
+    expect_bounds_hold(small_problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
 }
 
 // Copies of the states, from which checkpoints are written beside training, lie outside the devices' memory.
 TEST(TuneBounds, NeverExceedThePlanThatCopiesStates) {
-    expect_bounds_hold(problem(2, {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}}));
+    expect_bounds_hold(small_problem(2, {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}}));
 }
 
-TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4)); }
+TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(small_problem(4)); }
 
 // Of more than three stages a rank, weights that are split are gathered again and again.
 TEST(TuneBounds, NeverExceedThePlanOfManyStages) {
-    expect_bounds_hold(problem(
+    expect_bounds_hold(small_problem(
         4, {{"model.n_layers", "8"}, {"parallelism.pipeline_parallel_degree", "2"}, {"parallelism.tensor_parallel_degree", "1"}},
         16));
 }
 
 // The program of one pipeline rank alone has the bytes that it has among the others.
 TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
-    const Problem p = problem(4);
+    const Problem p = small_problem(4);
     for (const Choice& c : p.space.families) {
         const auto plan = tune::plan_of(p, c);
         if (compile::refusal_of(plan) || c.stages_per_rank > 1) continue;
@@ -151,7 +97,7 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
 TEST(TuneSearch, FewMicrobatchesStandForWholeSteps) {
     const std::map<std::string, double> bar_of = {
         {"1F1B", 1e-3}, {"Interleaved1F1B", 1e-3}, {"ZB-H1", 5e-3}, {"ZBVZeroBubble", 1e-9}, {"InterleavedZeroBubble", 1e-9}};
-    const Problem p = problem(8, {{"model.n_layers", "16"}}, 96);
+    const Problem p = small_problem(8, {{"model.n_layers", "16"}}, 96);
     std::map<std::string, std::vector<Choice>> long_ones;
     for (const Choice& f : p.space.families) {
         if (f.pipeline > 1 && f.microbatches >= 6 * f.pipeline) long_ones[f.schedule].push_back(f);
@@ -185,7 +131,7 @@ TEST(TuneBounds, AreNothingOnProcessors) {
         "name = \"cpu\"\n[machine]\ncores = 2\nmemory_bytes = 1e9\n[rates]\nbytes_per_s = [1e10, 1e10]\n[rates.flops_per_s]\nf32 "
         "= [1e9, 2e9]\n",
         "cpu.toml");
-    const Problem p = tune::problem_of(config_of({}), cluster, "cpu.toml", 2, 8);
+    const Problem p = tune::problem_of(small_config({}), cluster, "cpu.toml", 2, 8);
     tune::Bounds bounds(p);
     for (const Choice& c : p.space.families) {
         EXPECT_EQ(bounds.coarse(c).step_s, 0);
@@ -211,18 +157,19 @@ void expect_same_best(const Problem& p) {
 }
 
 TEST(TuneSearch, PrunedFindsWhatAllFindWithoutAPipeline) {
-    expect_same_best(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
+    expect_same_best(small_problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
 }
 
-TEST(TuneSearch, PrunedFindsWhatAllFindInPipelines) { expect_same_best(problem(4, {{"partition.preset", "zero1"}})); }
+TEST(TuneSearch, PrunedFindsWhatAllFindInPipelines) { expect_same_best(small_problem(4, {{"partition.preset", "zero1"}})); }
 
 // Steps long enough to be extended from shorter ones.
 TEST(TuneSearch, PrunedFindsWhatAllFindInLongSteps) {
-    expect_same_best(problem(2, {{"parallelism.pipeline_parallel_degree", "2"}, {"activation_checkpoint.mode", "none"}}, 32));
+    expect_same_best(
+        small_problem(2, {{"parallelism.pipeline_parallel_degree", "2"}, {"activation_checkpoint.mode", "none"}}, 32));
 }
 
 TEST(TuneSearch, GivesTheSameEveryTime) {
-    const Problem p = problem(4);
+    const Problem p = small_problem(4);
     const Found a = tune::search(p, {}), b = tune::search(p, {});
     ASSERT_EQ(a.best.size(), b.best.size());
     for (size_t i = 0; i < a.best.size(); ++i) {
@@ -232,7 +179,7 @@ TEST(TuneSearch, GivesTheSameEveryTime) {
 }
 
 TEST(TuneSearch, SolvesRecomputeToWhatFits) {
-    Problem p = problem(1, {{"parallelism.tensor_parallel_degree", "1"}});
+    Problem p = small_problem(1, {{"parallelism.tensor_parallel_degree", "1"}});
     const Found roomy = tune::search(p, {});
     ASSERT_FALSE(roomy.best.empty());
     const Planned none = *std::max_element(roomy.all.begin(), roomy.all.end(),
@@ -245,7 +192,7 @@ TEST(TuneSearch, SolvesRecomputeToWhatFits) {
 }
 
 TEST(TuneSearch, NamesTheClosestWhereNothingFits) {
-    Problem p = problem(4);
+    Problem p = small_problem(4);
     p.machine.capacity.bytes = 1000;
     const Found found = tune::search(p, {});
     EXPECT_TRUE(found.best.empty());
@@ -254,7 +201,7 @@ TEST(TuneSearch, NamesTheClosestWhereNothingFits) {
 
 // By hand: 2 ranks, 8 sequences, 4 layers, no key held.
 TEST(TuneSpace, CountsByHand) {
-    const Problem p = problem(2, {{"activation_checkpoint.mode", "none"}, {"parallelism.pipeline_parallel_degree", "1"}});
+    const Problem p = small_problem(2, {{"activation_checkpoint.mode", "none"}, {"parallelism.pipeline_parallel_degree", "1"}});
     // tp 1 dp 2: 4 sequences a data rank, microbatches of 1, 2, 4. tp 2 dp 1: of 1, 2, 4, 8, each with sequence parallelism,
     // without it, and asynchronous.
     EXPECT_EQ(p.space.families.size(), 3u + 4u * 3u);
@@ -266,7 +213,7 @@ TEST(TuneSpace, CountsByHand) {
 // Why the members of a pipeline leave ZeRO-1 out: ZeRO-2 takes the same time, and no more bytes.
 TEST(TuneSpace, LeavesOutZero1InPipelines) {
     const std::pair<std::string, std::string> pipeline = {"parallelism.pipeline_parallel_degree", "2"};
-    const Problem p = problem(4, {pipeline});
+    const Problem p = small_problem(4, {pipeline});
     size_t compared = 0;
     for (const Choice& family : p.space.families) {
         for (Choice c : p.space.members(family)) {
@@ -282,16 +229,16 @@ TEST(TuneSpace, LeavesOutZero1InPipelines) {
         }
     }
     EXPECT_GT(compared, 10u);
-    compile::Config config = config_of({pipeline, {"partition.preset", "zero1"}});
+    compile::Config config = small_config({pipeline, {"partition.preset", "zero1"}});
     config.origins["partition.preset"] = "flag --partition.preset";
-    const Problem held = tune::problem_of(config, devices(), "small.toml", 4, 8);
+    const Problem held = tune::problem_of(config, small_devices(), "small.toml", 4, 8);
     size_t zero1 = 0;
     for (const Choice& c : choices_of(held)) zero1 += c.partition == PartitionPreset::Zero1;
     EXPECT_GT(zero1, 0u);
 }
 
 TEST(TuneSpace, HasEachLayoutOnce) {
-    const Problem p = problem(4);
+    const Problem p = small_problem(4);
     std::set<std::string> seen;
     for (const Choice& c : choices_of(p)) {
         EXPECT_EQ(c.ranks(), 4);
@@ -301,7 +248,7 @@ TEST(TuneSpace, HasEachLayoutOnce) {
 }
 
 TEST(TuneSpace, ALayoutIsReadBackFromItsConfiguration) {
-    const Problem p = problem(4, {{"parallelism.pipeline_parallel_degree", "1"}});
+    const Problem p = small_problem(4, {{"parallelism.pipeline_parallel_degree", "1"}});
     for (const Choice& c : choices_of(p)) {
         const compile::Config config = p.config(c);
         EXPECT_EQ(text_of(tune::choice_of(config, compile::layout_of(config))), text_of(c));
@@ -318,7 +265,7 @@ std::vector<std::pair<std::string, std::string>> on_nodes(std::vector<std::pair<
 }
 
 TEST(TuneSpace, HasTheLevelsOfTheMachine) {
-    const Problem p = problem(8, on_nodes());
+    const Problem p = small_problem(8, on_nodes());
     std::map<PartitionPreset, int> found;
     for (const Choice& c : choices_of(p)) {
         ++found[c.partition];
@@ -331,14 +278,14 @@ TEST(TuneSpace, HasTheLevelsOfTheMachine) {
 
 // What a recipe says of levels and of quantized communication stays, in the search and in the recipe that it writes.
 TEST(TuneSpace, KeepsWhatTheRecipeSaysOfPartitions) {
-    const Problem levels = problem(8, on_nodes({{"partition.weights", "2"}, {"partition.optimizer", "world"}}));
+    const Problem levels = small_problem(8, on_nodes({{"partition.weights", "2"}, {"partition.optimizer", "world"}}));
     ASSERT_FALSE(choices_of(levels).empty());
     for (const Choice& c : choices_of(levels)) {
         EXPECT_EQ(compile::layout_of(levels.config(c)).partition.weights, 2) << text_of(c);
         EXPECT_EQ(compile::layout_of(levels.config(c)).partition.states, 8) << text_of(c);
     }
     for (const auto& keys : {on_nodes({{"partition.preset", "zeropp"}}), on_nodes({{"partition.quantized_weights", "int8"}})}) {
-        const Problem quantized = problem(8, keys);
+        const Problem quantized = small_problem(8, keys);
         ASSERT_FALSE(choices_of(quantized).empty());
         for (const Choice& c : choices_of(quantized)) {
             EXPECT_EQ(compile::layout_of(quantized.config(c)).partition.quantized_weights, 8) << text_of(c);
@@ -352,7 +299,7 @@ TEST(TuneSpace, KeepsWhatTheRecipeSaysOfPartitions) {
 
 TEST(TuneSpace, RefusesABatchThatNoLayoutDivides) {
     try {
-        problem(
+        small_problem(
             3,
             {{"model.n_heads", "8"}, {"parallelism.pipeline_parallel_degree", "1"}, {"parallelism.tensor_parallel_degree", "1"}});
         FAIL();
@@ -371,7 +318,7 @@ TEST(TuneDevices, PricesByHand) {
 }
 
 TEST(TuneReport, FrontHasNoLayoutThatAnotherBeats) {
-    const Found found = tune::search(problem(4), {});
+    const Found found = tune::search(small_problem(4), {});
     const std::vector<Planned> front = tune::pareto_front(found.all);
     ASSERT_FALSE(front.empty());
     for (size_t i = 1; i < front.size(); ++i) {
@@ -382,7 +329,7 @@ TEST(TuneReport, FrontHasNoLayoutThatAnotherBeats) {
 }
 
 TEST(TuneExplain, CausesAddUpToTheStep) {
-    const Problem p = problem(4);
+    const Problem p = small_problem(4);
     const Found found = tune::search(p, {});
     for (const Planned& best : found.best) {
         const planning::Plan plan = tune::full_plan(p, p.config(best.choice));
@@ -403,11 +350,11 @@ TEST(TuneExplain, CausesAddUpToTheStep) {
 
 // The memory of the software that a stack describes decides what fits, and pruning still changes nothing.
 TEST(TuneSearch, TakesTheMemoryOfADescribedStack) {
-    sim::Cluster cluster = devices();
+    sim::Cluster cluster = small_devices();
     cluster.stack.name = "other";
     cluster.stack.memory.gradient_bytes = 4, cluster.stack.memory.logit_bytes = 10, cluster.stack.memory.reserve = 0.1;
     cluster.memory_bytes = 6e7;
-    const Problem p = tune::problem_of(config_of({}), cluster, "small.toml", 2, 8);
+    const Problem p = tune::problem_of(small_config({}), cluster, "small.toml", 2, 8);
     tune::Options all;
     all.prune = false, all.top = 3;
     tune::Options pruned = all;

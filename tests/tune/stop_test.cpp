@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "compile/recipe.h"
-#include "sim/cluster.h"
+#include "tests/tune/small_problem.h"
 #include "tune/devices.h"
 #include "tune/search.h"
 
@@ -12,44 +11,6 @@ namespace lockstep::testing {
 namespace {
 
 using tune::Found, tune::Options, tune::Problem;
-
-Problem problem_to_stop(int64_t ranks) {
-    const compile::Recipe recipe = compile::Recipe::from_text(R"([model]
-name = "llama3"
-dim = 256
-n_layers = 4
-n_heads = 8
-n_kv_heads = 4
-vocab_size = 512
-ffn_dim = 512
-[training]
-dataset = "synthetic"
-seq_len = 128
-global_batch_size = 8
-[runtime]
-kernels = "reference"
-)",
-                                                              "small.toml");
-    const sim::Cluster cluster = sim::parse_cluster(R"(name = "small"
-declared = true
-[machine]
-devices = true
-memory_bytes = 4e8
-[rates]
-bytes_per_s = [1e10]
-op_overhead_s = 1e-6
-[rates.flops_per_s]
-f32 = [1e11]
-[[links]]
-ranks = 4
-bandwidth_bytes_per_s = 5e9
-[[links]]
-ranks = 0
-bandwidth_bytes_per_s = 1e9
-)",
-                                                    "small.toml");
-    return tune::problem_of(compile::config_of(recipe), cluster, "small.toml", ranks, 8);
-}
 
 // Stops once `planned` layouts are planned, and one of them fits.
 Found stopped_after(const Problem& p, int64_t planned) {
@@ -61,7 +22,7 @@ Found stopped_after(const Problem& p, int64_t planned) {
 }
 
 TEST(TuneStop, HasTheBestSoFarAndCountsTheRest) {
-    const Problem p = problem_to_stop(8);
+    const Problem p = small_problem(8);
     const Found whole = tune::search(p, {});
     EXPECT_FALSE(whole.was_stopped);
     EXPECT_EQ(whole.not_reached, 0);
@@ -80,7 +41,7 @@ TEST(TuneStop, HasTheBestSoFarAndCountsTheRest) {
 }
 
 TEST(TuneStop, StoppedAtOnceItHasNothing) {
-    const Problem p = problem_to_stop(8);
+    const Problem p = small_problem(8);
     const Found found = stopped_after(p, 0);
     EXPECT_TRUE(found.was_stopped);
     EXPECT_TRUE(found.best.empty());
@@ -88,7 +49,7 @@ TEST(TuneStop, StoppedAtOnceItHasNothing) {
 }
 
 TEST(TuneStop, ProgressRisesFromNothingToAll) {
-    const Problem p = problem_to_stop(8);
+    const Problem p = small_problem(8);
     std::vector<double> shares;
     Options options;
     options.progress = [&](const tune::Progress& now) { shares.push_back(now.share); };
@@ -102,7 +63,7 @@ TEST(TuneStop, ProgressRisesFromNothingToAll) {
 }
 
 TEST(TuneDays, FindsTheSmallestNumberOfDevicesThatIsEnough) {
-    const auto problem = [](int64_t devices) { return problem_to_stop(devices); };
+    const auto problem = [](int64_t devices) { return small_problem(devices); };
     const std::vector<int64_t> counts = tune::usual_counts(4);
     const tune::Training training{.tokens = 1e9};
     const std::vector<tune::OfDevices> all = tune::over_devices({1, 2, 4, 8}, problem, training, {.top = 1});
