@@ -35,4 +35,24 @@ bool is_deep(std::string_view json) {
     return false;
 }
 
+std::string without_nonfinite(std::string_view json, std::string_view instead) {
+    std::string out;
+    for (size_t at = 0; at < json.size();) {
+        size_t length = 1;
+        if (json[at] == '"') {
+            length = end_of_string(json, at + 1) - at;
+        } else {
+            for (const std::string_view name : {"-Infinity", "Infinity", "NaN"}) {
+                if (!json.substr(at).starts_with(name)) continue;
+                length = 0, at += name.size();
+                out += instead;
+                break;
+            }
+        }
+        out += json.substr(at, length);
+        at += length;
+    }
+    return out;
+}
+
 }  // namespace lockstep

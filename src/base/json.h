@@ -36,6 +36,9 @@ bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
     return depth <= kDeepestJson;
 }
 
+// Python reads and writes NaN, Infinity and -Infinity, which are no JSON: the text with `instead` in their places.
+std::string without_nonfinite(std::string_view json, std::string_view instead);
+
 // How JSON of a user is read in all of Lockstep: what stands too deep is left out. Comments are "//" and "/* */". Throws
 // JsonError.
 enum class JsonComments { Refused, Skipped };

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/output_file.h"
+#include "base/text_file.h"
 #include "data/prepared_data.h"
 
 namespace lockstep::checkpoint {
@@ -17,8 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using models::StoredTensor;
 using Json = nlohmann::ordered_json;
-
-const std::string kBare = "transformer.";
 
 constexpr int64_t kMostConfigBytes = int64_t{16} << 20;
 
@@ -33,6 +32,30 @@ std::string named_weights(const nlohmann::json& config) {
 }
 
 const std::string kHead = "lm_head.weight", kAdapterFile = "adapter_config.json";
+
+// What torch.compile and DistributedDataParallel put before all names of a model whose wrapper was saved with it.
+std::string wrapper_of(const std::vector<std::string>& names) {
+    std::string wrapper;
+    const auto all_begin_with = [&](const std::string& prefix) {
+        return !names.empty() &&
+               std::all_of(names.begin(), names.end(), [&](const std::string& name) { return name.starts_with(prefix); });
+    };
+    for (bool found = true; found;) {
+        found = false;
+        for (const char* part : {"_orig_mod.", "module."}) {
+            if (!all_begin_with(wrapper + part)) continue;
+            wrapper += part;
+            found = true;
+        }
+    }
+    return wrapper;
+}
+
+// What stands before the name in the files' names, if one of them ends with it.
+std::string prefix_of(const std::string& name, const std::vector<std::string>& names) {
+    const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& n) { return n.ends_with("." + name); });
+    return found == names.end() ? "" : found->substr(0, found->size() - name.size());
+}
 
 // Parts stand side by side in each row of a stored tensor. Elements [begin, begin + count) of part number `part`, as stretches
 // f(element of the stored tensor, element of the part, n).
@@ -62,8 +85,11 @@ void stretches_of_whole(const StoredTensor& t, int64_t begin, int64_t count, con
 }  // namespace
 
 nlohmann::json read_config(const std::string& path) {
-    try {
-        return parse_json<nlohmann::json>(read_whole(path, kMostConfigBytes));
+    const std::string text = read_whole(path, kMostConfigBytes);
+    if (is_lfs_pointer(text)) throw UserError("convert.config", path, fmt::format("{}: {}", path, kLfsPointer));
+    if (auto config = json_or_discarded<nlohmann::json>(text); !config.is_discarded()) return config;
+    try {  // a key that counts is then of another type than it must have
+        return parse_json<nlohmann::json>(without_nonfinite(text, R"("no finite number")"));
     } catch (const JsonError& e) {
         throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, e.what()));
     }
@@ -99,11 +125,16 @@ HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const nlohmann::
                                     folder, kAdapterFile));
     if (!weights_.note().empty()) notes_.push_back(weights_.note());
     embedding_ = tensors_[0].name;
-    bare_ = embedding_.starts_with(kBare) && weights_.contains(embedding_.substr(kBare.size()));
+    wrapper_ = wrapper_of(weights_.names());
+    if (!wrapper_.empty())
+        notes_.push_back(fmt::format("{}: the names of all weights begin with {}, as a wrapped model has them: read without it",
+                                     folder, wrapper_));
+    const std::string base = embedding_.substr(0, embedding_.find('.') + 1);
+    if (weights_.contains(wrapper_ + embedding_.substr(base.size()))) base_ = base;
     int64_t& tied = std::get<int64_t>(model_.shape.at("tie_embeddings"));
-    if (tied != 0 && weights_.contains(kHead)) {
+    if (tied != 0 && weights_.contains(wrapper_ + kHead)) {
         if (!weights_.contains(name_there(embedding_))) {
-            embedding_there_ = kHead;
+            embedding_there_ = wrapper_ + kHead;
         } else if (has_own_head()) {
             notes_.push_back(fmt::format(
                 "{}: tie_word_embeddings is true in {}, but {} differs from {}: both are kept, as transformers does, so "
@@ -123,13 +154,13 @@ HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const nlohmann::
 
 std::string HuggingFaceFolder::name_there(const std::string& name) const {
     if (!embedding_there_.empty() && name == embedding_) return embedding_there_;
-    return bare_ && name.starts_with(kBare) ? name.substr(kBare.size()) : name;
+    return wrapper_ + (name.starts_with(base_) ? name.substr(base_.size()) : name);
 }
 
 // Do the files hold a head of other values than the embedding's?
 bool HuggingFaceFolder::has_own_head() const {
     const std::string embedding = name_there(embedding_);
-    const TensorSpec &a = weights_.spec(embedding), &b = weights_.spec(kHead);
+    const TensorSpec &a = weights_.spec(embedding), &b = weights_.spec(wrapper_ + kHead);
     if (a.shape != b.shape || !is_float(a.dtype) || !is_float(b.dtype)) return true;
     constexpr int64_t kElements = 1 << 18;
     std::vector<float> ours(kElements), theirs(kElements);
@@ -138,10 +169,24 @@ bool HuggingFaceFolder::has_own_head() const {
     for (int64_t begin = 0; begin < elements; begin += kElements) {
         const int64_t n = std::min(kElements, elements - begin);
         weights_.read_as(embedding, begin, n, "F32", ours.data(), of_ours);
-        weights_.read_as(kHead, begin, n, "F32", theirs.data(), of_theirs);
+        weights_.read_as(wrapper_ + kHead, begin, n, "F32", theirs.data(), of_theirs);
         if (!std::equal(ours.begin(), ours.begin() + n, theirs.begin())) return true;
     }
     return false;
+}
+
+void HuggingFaceFolder::refuse_missing(const std::string& folder, const std::string& name) const {
+    std::string more;
+    if (const std::string prefix = prefix_of(name, weights_.names()); !prefix.empty())
+        more = fmt::format(". Its names begin with {}: save the model alone, without what it was wrapped in", prefix);
+    if (name == wrapper_ + kHead)
+        more = fmt::format(
+            ", as tie_word_embeddings is not true there. These are the weights of a base model, such as one for embeddings: "
+            "without a head it predicts no token. Save the whole model ({}), or set tie_word_embeddings to true if its head "
+            "is the embedding",
+            models::to_hugging_face(model_).at("architectures").at(0).get<std::string>());
+    throw UserError("convert.missing_tensor", folder,
+                    fmt::format("{}: has no tensor {}, which the model of its {} needs{}", folder, name, kConfigFile, more));
 }
 
 // Every tensor that the model has is there as a weight of the right shape, and nothing else is.
@@ -150,9 +195,7 @@ void HuggingFaceFolder::check(const std::string& folder) const {
     std::vector<std::string> known;
     for (const StoredTensor& t : tensors_) {
         const std::string name = name_there(t.name);
-        if (!weights_.contains(name))
-            throw UserError("convert.missing_tensor", folder,
-                            fmt::format("{}: has no tensor {}, which the model of its {} needs", folder, name, kConfigFile));
+        if (!weights_.contains(name)) refuse_missing(folder, name);
         const TensorSpec& spec = weights_.spec(name);
         if (spec.shape != t.shape || !is_float(spec.dtype))
             throw UserError("convert.shape", folder,
@@ -162,7 +205,8 @@ void HuggingFaceFolder::check(const std::string& folder) const {
     }
     std::sort(known.begin(), known.end());
     for (const std::string& name : weights_.names()) {
-        if (std::binary_search(known.begin(), known.end(), name) || models::is_no_parameter(name, tied)) continue;
+        const bool is_known = std::binary_search(known.begin(), known.end(), name);
+        if (is_known || models::is_no_parameter(name.substr(wrapper_.size()), tied)) continue;
         throw UserError(
             "convert.unknown_tensor", folder,
             fmt::format("{}: holds {}, which the model of its {} does not have: without it this would be another model", folder,

@@ -24,9 +24,10 @@ models::HuggingFaceModel model_of_config(const std::string& path);
 // A folder's weights under the names and in the shapes that parameters have here.
 class HuggingFaceFolder : public TensorSource {
 public:
-    // The weights that transformers would load. A config that ties the head to the embedding is not believed where the files hold
-    // a head of other values: the model is then one with a head of its own. Files that `sums` knows are checked as they are
-    // read. UserError convert.* where the config is not known here, or where a tensor is too few, too many or of another shape.
+    // The weights that transformers would load, and those of a wrapped model (`module.`). A config that ties the head to the
+    // embedding is not believed where the files hold a head of other values: the model is then one with a head of its own. Files
+    // that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a tensor
+    // is too few, too many or of another shape.
     explicit HuggingFaceFolder(const std::string& folder, const FileSums& sums = {});
     static bool is_at(const std::string& folder);  // there is a config.json
 
@@ -47,13 +48,15 @@ private:
     HuggingFaceFolder(const std::string& folder, const nlohmann::json& config, const FileSums& sums);
     bool has_own_head() const;
     std::string name_there(const std::string& name) const;
+    [[noreturn]] void refuse_missing(const std::string& folder, const std::string& name) const;
     void check(const std::string& folder) const;
 
     models::HuggingFaceModel model_;
     HuggingFaceWeights weights_;
     std::vector<models::StoredTensor> tensors_;
     std::map<std::string, Source> places_;
-    bool bare_ = false;                        // GPT-2's own files were saved without the head's model around them
+    std::string wrapper_;                      // before all names in the files: "module."
+    std::string base_;                         // "model.", where a base model was saved, whose names lack it
     std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one stands as the head
     std::vector<std::string> notes_;
 };

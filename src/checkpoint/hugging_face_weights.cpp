@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text_file.h"
 #include "data/file_io.h"
 
 namespace lockstep::checkpoint {
@@ -34,8 +35,10 @@ std::set<std::string> read_index(const std::string& path) {
                         fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, why));
     };
     std::set<std::string> shards;
+    const std::string text = read_whole(path, kMostIndexBytes);
+    if (is_lfs_pointer(text)) throw UserError("convert.index", path, fmt::format("{}: {}", path, kLfsPointer));
     try {
-        const auto index = parse_json<nlohmann::json>(read_whole(path, kMostIndexBytes));
+        const auto index = parse_json<nlohmann::json>(text);
         for (const auto& [name, file] : index.at("weight_map").items()) shards.insert(file.get<std::string>());
     } catch (const JsonError& e) {
         refuse(e.what());

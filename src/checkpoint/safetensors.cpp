@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text_file.h"
 #include "checkpoint/safetensors_header.h"
 
 namespace lockstep::checkpoint {
@@ -201,6 +202,10 @@ void SafetensorsReader::read_header() {
     const int64_t file_bytes = file_.file_bytes();
     uint64_t length = 0;
     Cursor cursor;
+    constexpr int64_t kLfsBytes = 32;  // enough to know one by
+    std::string head(static_cast<size_t>(std::min(file_bytes, kLfsBytes)), '\0');
+    file_.read(0, std::ssize(head), head.data(), cursor);
+    if (is_lfs_pointer(head)) throw UserError("checkpoint.lfs_pointer", path_, fmt::format("{}: {}", path_, kLfsPointer));
     if (file_bytes < kLengthBytes) ends_in_header(path_, kLengthBytes, file_bytes);
     file_.read(0, kLengthBytes, &length, cursor);
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {

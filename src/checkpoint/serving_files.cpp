@@ -102,6 +102,7 @@ nlohmann::json json_of(const ServingFiles& files, const std::string& name) {
     const auto found = files.find(name);
     if (found == files.end() || found->second.size() > kMostJsonBytes) return nullptr;
     nlohmann::json json = json_or_discarded<nlohmann::json>(found->second);
+    if (json.is_discarded()) json = json_or_discarded<nlohmann::json>(without_nonfinite(found->second, "null"));
     return json.is_object() ? json : nlohmann::json();
 }
 

@@ -68,7 +68,20 @@ void tell(const data::PrepareSummary::Documents& documents) {
     const std::string begin = documents.begin.empty() ? "" : fmt::format(" and begin with {}", documents.begin);
     const std::string said = documents.end_said_by.empty() ? "one of the known names" : "as " + documents.end_said_by + " says";
     telemetry::info(data::with_replacements(fmt::format("documents end with {} ({}){}", documents.end, said, begin)));
-    if (documents.end_said_by.empty() && !documents.other_ends.empty())
+    for (const std::string& file : documents.broken)
+        warn_of(
+            fmt::format("{} beside the tokenizer is not JSON, so what it says is not known: correct it, or say with "
+                        "--end-token which token ends a document",
+                        file));
+    for (const data::TokenName& name : documents.unknown_ends)
+        warn_of(
+            fmt::format("{} names {} as eos_token, which is no token of the tokenizer: documents end with {}. --end-token "
+                        "says another",
+                        name.said_by, name.text, documents.end));
+    for (const std::string& other : documents.other_names)
+        warn_of(fmt::format("documents end with {}, as {} says, and {}: --end-token says which", documents.end,
+                            documents.end_said_by, other));
+    if (documents.end_said_by.empty() && !documents.other_ends.empty() && documents.broken.empty())
         warn_of(
             fmt::format("the tokenizer also has {}, and no tokenizer_config.json beside it says which token ends a document: "
                         "--end-token says it",
@@ -95,7 +108,7 @@ void warn(const data::PrepareSummary& summary) {
         warn_of(fmt::format("left out {} lines that cannot be read{}", sources.bad_lines,
                             sources.bad_lines > static_cast<int64_t>(sources.first_bad_lines.size()) ? "; the first are" : ""));
         for (const data::BadLine& bad : sources.first_bad_lines)
-            warn_of(fmt::format("  {}, line {}: {}", bad.file, bad.line, bad.cause));
+            warn_of(fmt::format("  {}, {} {}: {}", bad.file, bad.unit(), bad.line, bad.cause));
     }
     if (sources.empty_documents > 0) telemetry::info(fmt::format("left out {} documents without text", sources.empty_documents));
 }
@@ -109,7 +122,7 @@ nlohmann::ordered_json json_of(const std::vector<data::LeftOut>& kinds) {
 
 nlohmann::ordered_json json_of(const std::vector<data::BadLine>& lines) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
-    for (const data::BadLine& bad : lines) out.push_back({{"file", bad.file}, {"line", bad.line}, {"cause", bad.cause}});
+    for (const data::BadLine& bad : lines) out.push_back({{"file", bad.file}, {bad.unit(), bad.line}, {"cause", bad.cause}});
     return out;
 }
 

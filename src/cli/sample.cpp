@@ -79,6 +79,17 @@ std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
 
 using Prompts = std::vector<std::vector<int32_t>>;
 
+void require_rows(const data::Tokenizer& tokenizer, const Prompts& prompts, int64_t vocab) {
+    for (const std::vector<int32_t>& prompt : prompts) {
+        const auto missing = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id >= vocab; });
+        if (missing == prompt.end()) continue;
+        throw UserError("sample.no_row", "--prompt",
+                        fmt::format("a prompt holds the token '{}' ({}), for which the model has no row: it has {}. Leave it out "
+                                    "of the prompt, or train a model with model.vocab_size = {} that begins from this one",
+                                    tokenizer.decode_one(*missing, false), *missing, vocab, tokenizer.vocab_size()));
+    }
+}
+
 // Texts by the tokenizer, begun as the documents of its data are; an empty one begins a document, as after a separator.
 Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer>& tokenizer, int64_t vocab) {
     std::vector<std::string> texts = args.prompts;
@@ -89,10 +100,6 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
         throw UserError("sample.no_tokenizer", "--tokenizer",
                         "the tokenizer of this checkpoint was not found: it is not in the checkpoint's folder, and its recipe "
                         "names no prepared data that exists; give --tokenizer, or prompts as --prompt-tokens");
-    if (tokenizer && tokenizer->vocab_size() > vocab)
-        throw UserError("sample.vocabulary", "--tokenizer",
-                        fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
-                                    tokenizer->vocab_size(), vocab));
     Prompts out;
     for (const std::string& text : texts) {
         std::vector<int32_t>& prompt = out.emplace_back();
@@ -100,8 +107,20 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
         tokenizer->encode(text, prompt);
         if (out.back().empty()) out.back().push_back(tokenizer->separator());
     }
+    if (tokenizer) require_rows(*tokenizer, out, vocab);
     for (const std::string& list : args.prompt_tokens) out.push_back(read_tokens(list, vocab));
     return out;
+}
+
+// A model may have fewer rows than its tokenizer tokens: tokens that were added later were never trained.
+void take_larger_tokenizer(const job::Stored& stored, const SampleArgs& args, const data::Tokenizer& tokenizer, int64_t vocab) {
+    const std::string file = args.tokenizer.empty() ? job::tokenizer_file(job::tokenizer_folders(stored)) : args.tokenizer;
+    if (job::is_known_other_tokenizer(stored, file))
+        throw UserError("sample.vocabulary", "--tokenizer",
+                        fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
+                                    tokenizer.vocab_size(), vocab));
+    telemetry::info(fmt::format("{} has {} tokens, of which the model has rows for the first {}: the others are never drawn",
+                                file, tokenizer.vocab_size(), vocab));
 }
 
 // Where every prompt is tokens already, a tokenizer that cannot be read here is not missed.
@@ -303,6 +322,7 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
     Prompts prompts;
     if (group.is_first()) {
         tokenizer = tokenizer_of(stored, args);
+        if (tokenizer && tokenizer->vocab_size() > vocab) take_larger_tokenizer(stored, args, *tokenizer, vocab);
         prompts = read_prompts(args, tokenizer, vocab);
         if (const int64_t most = longest_of(prompts); most > longest)
             throw UserError("sample.prompt_too_long", "training.seq_len",

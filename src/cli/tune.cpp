@@ -120,8 +120,12 @@ void say_stopped(const TuneArgs& args, const tune::Found& found) {
                         fmt::format("{} ended the search before a layout was planned that fits; give it longer, or hold keys "
                                     "that you know (such as --parallelism.tensor_parallel_degree 8)",
                                     by));
-    telemetry::warn(fmt::format("{} ended the search: {} of {} layouts were not reached, and a faster one may be among them", by,
-                                telemetry::grouped(found.not_reached), telemetry::grouped(found.layouts)));
+    const std::string left = found.not_reached > 0
+                                 ? fmt::format("{} of {} layouts were not reached, and a faster one may be among them",
+                                               telemetry::grouped(found.not_reached), telemetry::grouped(found.layouts))
+                                 : "every layout was planned or ruled out; recompute of the best within bytes, and the front of "
+                                   "memory and time, are left out";
+    telemetry::warn(fmt::format("{} ended the search: {}", by, left));
 }
 
 [[noreturn]] void refuse_nothing_fits(const Asked& a, const tune::Problem& problem, const tune::Found& found) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -80,7 +81,9 @@ private:
 class ZstdStream : public ByteStream {
 public:
     explicit ZstdStream(const std::filesystem::path& path) : ByteStream(path), in_(kChunkBytes) {
+        constexpr int kLargestWindow = 31;  // bits, of `zstd --long=31`; the window takes memory as far as it is filled
         ensure(state_ != nullptr, "ZstdStream: zstd does not start");
+        ensure(!ZSTD_isError(ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, kLargestWindow)), "ZstdStream: no large window");
     }
     ~ZstdStream() override { ZSTD_freeDStream(state_); }
 
@@ -96,6 +99,8 @@ public:
                 }
             }
             const size_t left = ZSTD_decompressStream(state_, &to, &from_);
+            const ZSTD_ErrorCode error = ZSTD_getErrorCode(left);
+            if (error == ZSTD_error_frameParameter_windowTooLarge || error == ZSTD_error_memory_allocation) refuse_window();
             if (ZSTD_isError(left)) damaged(path(), "zstd", ZSTD_getErrorName(left));
             inside_frame_ = left != 0;
             holds_back_ = to.pos == to.size && inside_frame_;
@@ -104,6 +109,13 @@ public:
     }
 
 private:
+    [[noreturn]] void refuse_window() const {
+        throw UserError("data.compressed_damaged", path().string(),
+                        fmt::format("{0} cannot be unpacked here: it was compressed with a window (zstd --long) that needs more "
+                                    "memory than there is. Unpack it first: zstd -d --long=31 {0}",
+                                    path().string()));
+    }
+
     ZSTD_DStream* state_ = ZSTD_createDStream();
     std::vector<char> in_;
     ZSTD_inBuffer from_{nullptr, 0, 0};

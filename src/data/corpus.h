@@ -30,6 +30,8 @@ struct BadLine {
     std::string file;
     int64_t line = 0;  // of JSON that is no JSON Lines, the number of the object; both from 1
     std::string cause;
+    bool is_line = true;  // else an object
+    const char* unit() const { return is_line ? "line" : "object"; }
     bool operator==(const BadLine&) const = default;
 };
 

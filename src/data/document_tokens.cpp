@@ -11,14 +11,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An object, or nothing.
-Json object_of(const fs::path& file) {
+constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokensMap = "special_tokens_map.json";
+
+// An object, or nothing. `broken` gets the name of a file that is there and is no object of JSON.
+Json object_of(const fs::path& file, std::vector<std::string>* broken = nullptr) {
     std::error_code error;
-    if (!fs::is_regular_file(file, error)) return {};
-    const TextFile text = read_text_file(file);
-    if (!text.is_readable()) return {};
-    Json json = json_or_discarded<Json>(text.text);
-    return json.is_object() ? json : Json();
+    if (!fs::exists(file, error)) return {};
+    Json json;
+    if (fs::is_regular_file(file, error)) {
+        const TextFile text = read_text_file(file);
+        if (text.is_readable()) json = json_or_discarded<Json>(text.text);
+    }
+    if (json.is_object()) return json;
+    if (broken != nullptr) broken->push_back(file.filename().string());
+    return {};
 }
 
 // Of "eos_token": a text, or an object with it.
@@ -51,12 +57,16 @@ DocumentTokens DocumentTokens::beside(const fs::path& tokenizer_json) {
             out.begin = TokenName{"", begin, "manifest.json", false};
         return out;
     }
-    for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-        const std::string text = token_text(object_of(folder / file), "eos_token");
-        if (!text.empty()) out.end.push_back({text, -1, file, false});
-    }
+    const Json config = object_of(folder / kTokenizerConfig, &out.broken);
+    const std::string configured = token_text(config, "eos_token");
+    const std::string mapped = token_text(object_of(folder / kSpecialTokensMap, &out.broken), "eos_token");
+    // transformers reads the map over the configuration, unless that lists its added tokens.
+    const bool map_counts = !config.contains("added_tokens_decoder");
+    if (!mapped.empty() && map_counts) out.end.push_back({mapped, -1, kSpecialTokensMap, false});
+    if (!configured.empty()) out.end.push_back({configured, -1, kTokenizerConfig, false});
+    if (!mapped.empty() && !map_counts) out.end.push_back({mapped, -1, kSpecialTokensMap, false});
     for (const char* file : {"generation_config.json", "config.json"}) {
-        const int32_t id = token_id(object_of(folder / file), "eos_token_id");
+        const int32_t id = token_id(object_of(folder / file, &out.broken), "eos_token_id");
         if (id >= 0) out.end.push_back({"", id, file, false, true});
     }
     return out;

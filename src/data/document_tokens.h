@@ -21,11 +21,13 @@ struct TokenName {
 struct DocumentTokens {
     // The token that ends a document, as several files say it: the first that the tokenizer has counts. None: a known name.
     std::vector<TokenName> end;
-    std::optional<TokenName> begin;  // what documents begin with
+    std::optional<TokenName> begin;     // what documents begin with
+    std::vector<std::string> broken{};  // names of files that are there and are no objects of JSON
 
     // Of the folder that `tokenizer_json` lies in: a prepared folder's manifest.json, which says both; else
     // tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json, of which none says what documents
-    // begin with here. Files that cannot be read say nothing.
+    // begin with here. special_tokens_map.json comes first where tokenizer_config.json has no added_tokens_decoder, as in
+    // transformers. Files that cannot be read say nothing and are `broken`.
     static DocumentTokens beside(const std::filesystem::path& tokenizer_json);
 };
 

@@ -56,10 +56,13 @@ void visit_text(const Input& input, const ReadOptions& options, const Corpus::Us
 // ---- JSON
 
 [[noreturn]] void refuse_json(const Input& input, const BadLine& bad, const JsonField& found) {
-    const std::string where =
-        fmt::format("{}, {} {}", input.path.string(), input.format == Format::json_lines ? "line" : "object", bad.line);
-    const bool is_field = found.kind == JsonField::Kind::absent || found.kind == JsonField::Kind::wrong_type ||
-                          found.kind == JsonField::Kind::ambiguous;
+    const std::string where = fmt::format("{}, {} {}", input.path.string(), bad.unit(), bad.line);
+    const bool is_field = found.kind == JsonField::Kind::absent || found.kind == JsonField::Kind::wrong_type;
+    if (found.kind == JsonField::Kind::ambiguous) {
+        throw UserError("data.no_field", "--field",
+                        fmt::format("{}: {}. Rename one of the two in the data, or leave out such lines with --skip-bad-lines.",
+                                    where, bad.cause));
+    }
     if (is_field) {
         throw UserError("data.no_field", "--field",
                         fmt::format("{}: {}. Name the field that holds the text with --field, or leave out such lines with "
@@ -95,7 +98,8 @@ public:
 
     bool add(const JsonField& found, int64_t number, int64_t bytes_done) {
         if (found.kind != JsonField::Kind::text && found.kind != JsonField::Kind::null) {
-            const BadLine bad{input_.name, number, cause_of(found, options_.field, input_.format == Format::json_lines)};
+            const bool is_line = input_.format == Format::json_lines;
+            const BadLine bad{input_.name, number, cause_of(found, options_.field, is_line), is_line};
             if (!options_.skips_bad_lines) refuse_json(input_, bad, found);
             if (bad_) bad_(bad);
             return true;
@@ -131,7 +135,7 @@ void visit_json_values(const Input& input, const ReadOptions& options, JsonTexts
     const WholeFile file(input, options.longest_document_bytes);
     const std::string_view text = file.text();
     int64_t number = 0;
-    const auto damaged = [&](const std::string& why) { refuse_json(input, {input.name, number + 1, why}, {}); };
+    const auto damaged = [&](const std::string& why) { refuse_json(input, {input.name, number + 1, why, false}, {}); };
     size_t at = skip_json_space(text, text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
     const bool is_list = at < text.size() && text[at] == '[';
     if (is_list) at = skip_json_space(text, at + 1);
@@ -181,12 +185,25 @@ public:
         return use_(document);
     }
     void add_stream(const IdArray& stream, int64_t separator) {
+        require_tokens(stream, separator);
         split_documents(stream, separator, [&](const IdArray& ids) {
             return add({&ids, 1}, ids.data - stream.data + ids.count * bytes_of(ids.type));
         });
     }
 
 private:
+    // Of a file that was made and never filled, say.
+    void require_tokens(const IdArray& stream, int64_t separator) const {
+        for (int64_t i = 0; i < stream.count; ++i)
+            if (stream[i] != separator) return;
+        if (stream.count < 2) return;
+        throw UserError(
+            "data.foreign_ids", input_.path.string(),
+            fmt::format("{}: all of its {} ids are {}, the separator, so that all documents are empty. Write it again, "
+                        "or say with --separator or --end-token which id ends a document.",
+                        input_.path.string(), stream.count, separator));
+    }
+
     const Input& input_;
     const Corpus::Use& use_;
     int64_t documents_ = 0;

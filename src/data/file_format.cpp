@@ -112,7 +112,7 @@ NamePromise promise_of(std::string_view name, Packing packing) {
     return NamePromise::none;
 }
 
-FileFormat format_of(std::string_view name, Packing packing, std::string_view head, int id_bytes) {
+FileFormat format_of(std::string_view name, Packing packing, std::string_view head, int id_bytes, bool is_named) {
     const std::string lower = unpacked_name(name, packing);
     const Format known = head.starts_with(kNpyMagic)        ? Format::npy
                          : head.starts_with("PAR1")         ? Format::parquet
@@ -121,6 +121,11 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
                                                             : Format::text;
     if (known != Format::text && packing == Packing::none) return {known, "", ""};
     if (lower.ends_with(".tar")) return unreadable("a tar archive", kTarRemedy);
+    const bool is_zip = head.starts_with("PK\x03\x04");
+    const bool is_pickled = head.substr(0, kBinaryCheckBytes).find("/data.pkl") != std::string_view::npos;
+    if (is_zip && (is_pickled || lower.ends_with(".bin") || lower.ends_with(".pt") || lower.ends_with(".pth")))
+        return unreadable("what PyTorch's torch.save wrote",
+                          "If it is a tensor of token ids: numpy.save(\"ids.npy\", torch.load(\"{}\").numpy())");
     for (const Signature& s : kNotRead)
         if (has_at(head, s.at, s.bytes)) return unreadable(s.what, s.remedy);
     const bool is_bin = lower.ends_with(".bin"), is_npy = lower.ends_with(".npy");
@@ -131,7 +136,9 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
         return unreadable("an .npy whose header is missing, as those of OLMo",
                           "If it holds token ids and nothing else, say their width: --id-bytes 2 or --id-bytes 4");
     }
-    const bool is_raw = is_bin || (is_npy && !is_text);
+    const NamePromise promise = promise_of(name, packing);
+    const bool is_said_raw = is_named && id_bytes != 0 && promise == NamePromise::none && !is_readable_text(head);
+    const bool is_raw = is_bin || (is_npy && !is_text) || (is_said_raw && packing == Packing::none);
     if (is_raw && packing == Packing::none) return {Format::raw_ids, "", ""};
     if (is_raw || known != Format::text) {
         return unreadable("a compressed file of another format than text",
@@ -142,7 +149,9 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
     if (has_at(head, 0, "\xFF\xFE\0\0"sv) || has_at(head, 0, "\0\0\xFE\xFF"sv))
         return unreadable("UTF-32 text", "Convert it first: iconv -f UTF-32 -t UTF-8 {0} > {0}.txt");
     if (is_utf16(head)) return unreadable("UTF-16 text", "Convert it first: iconv -f UTF-16 -t UTF-8 {0} > {0}.txt");
-    if (head.substr(0, kBinaryCheckBytes).find('\0') != std::string_view::npos) return {Format::binary, "", ""};
+    const bool has_zeros = head.substr(0, kBinaryCheckBytes).find('\0') != std::string_view::npos;
+    // Of JSON Lines, lines with zeros are damaged, as after a crash; the others are good.
+    if (has_zeros && promise != NamePromise::json_lines) return {Format::binary, "", ""};
     if (lower.ends_with(".csv") || lower.ends_with(".tsv"))
         return unreadable("a table with separators",
                           "Write it as Parquet, with read_csv and to_parquet of pandas; or rename it to .txt, to train on the "

@@ -33,8 +33,9 @@ inline constexpr size_t kFormatHeadBytes = 64 << 10;
 
 Packing packing_of(std::string_view head);
 // `name` with the suffix of the packing, `head` the file's first bytes, unpacked (kFormatHeadBytes of them, or all). An .npy
-// without a header is raw_ids if `id_bytes`, which the user says, is not 0.
-FileFormat format_of(std::string_view name, Packing packing, std::string_view head, int id_bytes = 0);
+// without a header is raw_ids if `id_bytes`, which the user says, is not 0; then a file that the user names (`is_named`) is too
+// if it holds no text and no other format is known.
+FileFormat format_of(std::string_view name, Packing packing, std::string_view head, int id_bytes = 0, bool is_named = false);
 
 // What a text is by its name: "a.jsonl.gz" promises JSON Lines, "a.json" JSON, "a.txt" text.
 enum class NamePromise { none, text, json, json_lines };

@@ -62,12 +62,13 @@ bool begins_as_litdata(std::string_view bytes) {
 // The upper halves of wider ids.
 bool is_every_other_zero(const IdArray& ids) {
     constexpr int64_t kFewestIds = 8;  // of fewer it may be chance
-    bool any = false;
+    int64_t lower = 0, upper = 0;      // those that are not 0
     for (int64_t i = 0; i < ids.count; ++i) {
-        if (i % 2 == 1 && ids[i] != 0) return false;
-        any = any || ids[i] != 0;
+        (i % 2 == 1 ? upper : lower) += ids[i] != 0;
     }
-    return any && ids.count >= kFewestIds;
+    // A few ids may be large or negative.
+    const bool few_upper = upper * 10 <= ids.count / 2 && lower * 2 > ids.count / 2;
+    return lower > 0 && (upper == 0 || few_upper) && ids.count >= kFewestIds;
 }
 
 }  // namespace
@@ -89,15 +90,19 @@ NpyArray parse_npy(std::string_view bytes, const std::filesystem::path& file) {
     const std::string_view header = bytes.substr(prefix, header_bytes);
 
     std::string_view descr = python_value(header, "descr");
+    if (descr.starts_with('[')) descr = "'a record of several fields'";
     if (descr.size() >= 2) descr = descr.substr(1, descr.size() - 2);  // without the quotes
     constexpr std::pair<std::string_view, IdType> kTypes[] = {{"|u1", IdType::u8},  {"<u2", IdType::u16}, {"<i2", IdType::i16},
                                                               {"<u4", IdType::u32}, {"<i4", IdType::i32}, {"<i8", IdType::i64},
                                                               {"<u8", IdType::i64}};
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& t) { return t.first == descr; });
     if (type == std::end(kTypes)) {
-        refuse(file, fmt::format("its elements are '{}'; token ids are little-endian integers of 16, 32 or 64 bits. Convert it "
-                                 "with numpy: np.save(FILE, array.astype(\"<u4\"))",
-                                 descr));
+        const bool are_numbers = descr.size() == 3 && std::string_view("iufb").find(descr[1]) != std::string_view::npos;
+        refuse(file, fmt::format(
+                         "its elements are '{}'; token ids are little-endian integers of 16, 32 or 64 bits, or bytes. {}", descr,
+                         are_numbers ? "Convert it with numpy: np.save(FILE, array.astype(\"<u4\"))"
+                                     : "Save the ids as one array of numbers: np.save(FILE, np.concatenate([np.asarray(ids, "
+                                       "\"<u4\") for ids in documents]))"));
     }
     const std::vector<int64_t> shape = python_tuple(python_value(header, "shape"));
     if (shape.empty() || shape.size() > 2) {
@@ -111,6 +116,11 @@ NpyArray parse_npy(std::string_view bytes, const std::filesystem::path& file) {
     const std::string_view data = bytes.substr(prefix + header_bytes);
     const auto most = static_cast<int64_t>(data.size()) / bytes_of(type->second);
     const int64_t rows = shape[0], row_length = is_table ? shape[1] : 1;
+    if (row_length == 0 && data.empty()) {
+        refuse(file, fmt::format("its header promises {} x 0 elements of {} bytes, and 0 bytes follow: it was saved without ids. "
+                                 "Save it again with them",
+                                 rows, bytes_of(type->second)));
+    }
     if (row_length == 0 || rows > most / row_length ||
         rows * row_length * bytes_of(type->second) != static_cast<int64_t>(data.size())) {
         refuse(file, fmt::format("its header promises {}{} elements of {} bytes, and {} bytes follow: it was cut off or added to",

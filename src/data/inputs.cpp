@@ -38,18 +38,30 @@ public:
 
     void add_input(const fs::path& input) {
         std::error_code error;
-        const fs::path absolute = fs::canonical(input, error);
-        if (error) {
+        if (!fs::exists(input, error) && is_megatron_index(with_suffix(input, ".idx")))
+            return add_input(with_suffix(input, ".idx"));  // Megatron-LM names its pair so
+        if (const fs::file_status status = fs::status(input, error); !fs::exists(status)) {
             throw UserError("data.input_missing", input.string(),
                             fmt::format("the input {} cannot be found: {}. Name an existing file or folder.", input.string(),
                                         error.message()));
         }
-        add(absolute, absolute.filename().string(), NamedBy::user);
+        const fs::path path = absolute(input);
+        add(path, path.filename().string(), NamedBy::user);
     }
 
     Inputs take() { return std::move(found_); }
 
 private:
+    static fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix; }
+
+    // A link keeps its name and its neighbours: what it leads to in the cache of Hugging Face's hub is named by a checksum.
+    static fs::path absolute(const fs::path& input) {
+        const fs::path named = input.has_filename() ? input : input.parent_path();  // "folder/"
+        const fs::path name = named.filename();
+        if (name.empty() || name == "." || name == "..") return fs::canonical(input);
+        return fs::canonical(fs::absolute(named).parent_path()) / name;
+    }
+
     void add(const fs::path& path, const std::string& name, NamedBy named_by) {
         std::error_code error;
         const fs::file_status status = fs::status(path, error);  // of what a link leads to
@@ -93,7 +105,7 @@ private:
         }
         for (const fs::path& entry : entries) {
             const std::string entry_name = entry.filename().string();
-            if (entry_name.starts_with('.')) {
+            if (entry_name.starts_with('.') || entry_name == "_delta_log") {  // the log of a Delta table, beside its Parquet
                 ++found_.skipped_hidden;
             } else {
                 add(entry, name + "/" + entry_name, NamedBy::folder);
@@ -119,7 +131,7 @@ private:
         const std::string file_name = path.filename().string();
         if (const std::optional<KnownDataset> known = known_dataset(file_name, head))
             return leave(path, known->what, known->remedy, named_by, known->is_of_folder ? path.parent_path() : path);
-        const FileFormat format = format_of(file_name, input.packing, head, options_.id_bytes);
+        const FileFormat format = format_of(file_name, input.packing, head, options_.id_bytes, named_by == NamedBy::user);
         input.format = format.format;
         if (input.format == Format::megatron_index) {
             input.bin = fs::path(path).replace_extension(".bin");
@@ -155,9 +167,15 @@ private:
             head = head_of(input.path, input.packing, bytes);
             shape = json_shape(head, head.size() < bytes, options_.field);
         }
+        // A damaged line, or the end of one that was cut off, may come before good ones.
+        const bool is_whole = head.size() < kFormatHeadBytes;
+        const ObjectLines lines = shape.kind == Kind::none ? object_lines(head, is_whole, options_.field) : ObjectLines();
+        const bool is_likely = lines.are_many() && (!shape.has_field || promise == NamePromise::json);
+        if (is_likely || (options_.skips_bad_lines && lines.objects > 0)) shape = {Kind::lines, true};
+        const bool may_have_bad_lines = options_.skips_bad_lines || promise == NamePromise::json || lines.objects == 0;
         const bool is_json = shape.kind == Kind::lines || shape.kind == Kind::values;
         const bool must_be_json = promise == NamePromise::json_lines || options_.text_format == TextFormat::json || two_lines;
-        const bool may_be_json = is_json && shape.has_field && promise != NamePromise::text;
+        const bool may_be_json = is_json && shape.has_field && promise != NamePromise::text && may_have_bad_lines;
         if (must_be_json || may_be_json) {
             input.format = shape.kind == Kind::values ? Format::json_values : Format::json_lines;
             input.is_json_by_content = promise != NamePromise::json_lines && !two_lines;

@@ -56,7 +56,8 @@ struct FindOptions {
     RawIds raw_ids = RawIds::leave_out;
     int id_bytes = 0;  // the width of ids without a header; 0: not said
     TextFormat text_format = TextFormat::by_content;
-    FieldPath field{"text"};  // of JSON
+    FieldPath field{"text"};       // of JSON
+    bool skips_bad_lines = false;  // text with objects of JSON among its first lines is then JSON Lines
 };
 
 // Errors: data.no_input (no path named), data.input_missing, data.input_unreadable (named, and not read: why, and what to do),

@@ -35,4 +35,21 @@ JsonShape json_shape(std::string_view head, bool is_whole, const FieldPath& fiel
     return {is_list ? JsonShape::Kind::values : kind_behind(head, is_whole, begin, found.end), has_field};
 }
 
+ObjectLines object_lines(std::string_view head, bool is_whole, const FieldPath& field) {
+    ObjectLines lines;
+    while (!head.empty()) {
+        const size_t end = head.find('\n');
+        if (end == std::string_view::npos && !is_whole) break;
+        const std::string_view line = head.substr(0, end);
+        head.remove_prefix(end == std::string_view::npos ? head.size() : end + 1);
+        const size_t first = skip_json_space(line, 0);
+        if (first == line.size()) continue;
+        ++lines.all;
+        if (line[first] != '{') continue;
+        const JsonField::Kind kind = read_json_line(line, field).kind;
+        lines.objects += kind == JsonField::Kind::text || kind == JsonField::Kind::null;
+    }
+    return lines;
+}
+
 }  // namespace lockstep::data

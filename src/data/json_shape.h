@@ -1,6 +1,7 @@
 // Is a text JSON Lines, or JSON of another shape? A pure function of the first bytes of a file; its name says nothing here.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "data/json_value.h"
@@ -20,6 +21,14 @@ struct JsonShape {
 
 // `head`: the first bytes of a file, or all of them (`is_whole`).
 JsonShape json_shape(std::string_view head, bool is_whole, const FieldPath& field);
+
+// Lines that are not blank: all, and those that are objects with the field. A last line that is cut off counts only if
+// `is_whole`.
+struct ObjectLines {
+    int64_t all = 0, objects = 0;
+    bool are_many() const { return objects > 0 && objects * 2 >= all; }
+};
+ObjectLines object_lines(std::string_view head, bool is_whole, const FieldPath& field);
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 

@@ -140,7 +140,8 @@ private:
     }
 
     void take(FieldKind kind, const char* what) {
-        const bool is_first = found_.kind == FieldKind::absent;
+        const bool is_first = found_.kind == FieldKind::absent || is_null_above_;
+        is_null_above_ = false;
         if (!is_first && spelling_ != path_at_) {
             found_.kind = FieldKind::ambiguous;
         } else if (found_.kind != FieldKind::ambiguous) {
@@ -209,6 +210,8 @@ private:
     bool ended(FieldKind kind, const char* what) {
         if (open_.empty()) found_ = {FieldKind::no_object, "", what, 0, false};
         else if (leads_ == Leads::to_the_field) take(kind, what);
+        else if (leads_ == Leads::further && kind == FieldKind::null && found_.kind == FieldKind::absent)
+            take(kind, what), is_null_above_ = true;  // null for the object is null for the field in it, as in Parquet
         leads_ = Leads::nowhere;
         return true;
     }
@@ -305,7 +308,8 @@ private:
     std::vector<size_t> path_at_;   // where the rest of the path begins, of each object that it leads through
     std::vector<size_t> spelling_;  // path_at_ of the field that was found
     Leads leads_ = Leads::nowhere;
-    size_t rest_ = 0;  // of a name that leads further
+    bool is_null_above_ = false;  // what was found is the null of an object that the path leads through
+    size_t rest_ = 0;             // of a name that leads further
     std::string name_;
     std::string fields_;
     size_t fields_seen_ = 0;
@@ -314,8 +318,7 @@ private:
 }  // namespace
 
 FieldPath::FieldPath(const std::string& path) : text_(path) {
-    const std::string dotted = "." + path + ".";
-    if (dotted.find("..") == std::string::npos) return;
+    if (path.find_first_not_of('.') != std::string::npos) return;
     throw UserError("data.field", "--field",
                     fmt::format("--field \"{}\" names no field: give the name of a field that holds text, such as text, or "
                                 "a.b for the field b of the object a.",

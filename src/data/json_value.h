@@ -14,7 +14,7 @@ namespace lockstep::data {
 // "a.b": the field b of the object a, or a field whose own name is "a.b".
 class FieldPath {
 public:
-    // UserError data.field where a name between dots is empty.
+    // UserError data.field where it is empty, or dots alone.
     explicit FieldPath(const std::string& path);
     const std::string& text() const { return text_; }
     // How many of `names`, from the first, make up the whole path; 0: they do not.

@@ -18,6 +18,11 @@ constexpr const char* kSaved = "a data set that Hugging Face datasets wrote with
 constexpr const char* kSavedRemedy =
     "Write it as Parquet: datasets.load_from_disk(\"{}\").to_parquet(\"data.parquet\"), of several splits "
     "load_from_disk(..)[\"train\"]";
+constexpr const char* kTfds = "a data set of TensorFlow Datasets";
+constexpr const char* kTfdsRemedy =
+    "Write its texts as JSON Lines with its own package: for s in tensorflow_datasets.as_numpy("
+    "tensorflow_datasets.builder_from_directory(\"{}\").as_dataset(split=\"train\")): "
+    "print(json.dumps({{\"text\": s[\"text\"].decode()}}))";
 constexpr const char* kDatatrove = "token ids of datatrove, without a header";
 constexpr const char* kDatatroveRemedy =
     "Copy the .ds file to a .bin, and say the width of its ids with --id-bytes: 2 for a vocabulary of up to 65536 tokens, "
@@ -30,6 +35,7 @@ struct Describing {
 };
 constexpr Describing kDescribing[] = {
     {"index.json", {"\"shards\"", "\"format\""}, {kMds, kMdsRemedy, true}},
+    {"index.json", {"\"shards\"", "\"version\""}, {kMds, kMdsRemedy, true}},  // without shards
     {"index.json", {"\"chunks\"", "\"config\""}, {kLitdata, kLitdataRemedy, true}},
     {"index.json", {"\"chunks\"", "\"filename\""}, {kLitdata, kLitdataRemedy, true}},
     {"state.json", {"\"_data_files\"", ""}, {kSaved, kSavedRemedy, true}},
@@ -38,6 +44,13 @@ constexpr Describing kDescribing[] = {
     {"dataset_info.json",
      {"\"features\"", ""},
      {"what Hugging Face datasets says of a data set", "Name the files of the data set", false}},
+    {"dataset_info.json",
+     {"\"builder_name\"", ""},
+     {"what Hugging Face datasets says of a data set", "Name the files of the data set", false}},
+    {"dataset_info.json", {"\"splits\"", "\"name\""}, {kTfds, kTfdsRemedy, true}},
+    {"features.json", {"\"content\"", "\"type\""}, {kTfds, kTfdsRemedy, false}},
+    {"features.json", {"pythonClassName", ""}, {kTfds, kTfdsRemedy, false}},
+    {"sizes.json", {".tar\"", ""}, {"what WebDataset says of its shards", "Unpack its shards with tar -xf", false}},
     {"dataset_infos.json",
      {"\"features\"", ""},
      {"what Hugging Face datasets says of a data set", "Name the files of the data set", false}},

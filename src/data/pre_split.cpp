@@ -42,6 +42,9 @@ bool compiles(const std::string& words) {
 
 constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // PCRE2 leaves out marks
 
+// Outside a class Oniguruma asks Latin-1's table of the first 256 characters: superscripts and fractions are of words there.
+constexpr const char* kWordAlone = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+
 // A class in brackets, such as [:alpha:], by Oniguruma's Unicode tables.
 struct PosixClass {
     std::string_view name;
@@ -109,12 +112,12 @@ private:
             case 'S': return put(R"(\P{White_Space})", 2);
             case 'h': return put_class("0-9A-Fa-f", 2);
             case 'H': return put_outside(c, "[^0-9A-Fa-f]");
-            case 'w': return put_class(kWord, 2);
-            case 'W': return put_outside(c, fmt::format("[^{}]", kWord));
+            case 'w': return put_class(in_class_ ? kWord : kWordAlone, 2);
+            case 'W': return put_outside(c, fmt::format("[^{}]", kWordAlone));
             case 'b':
                 if (in_class_) return take(2);
-                return put(fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord), 2);
-            case 'B': return put_outside(c, fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord));
+                return put(fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordAlone), 2);
+            case 'B': return put_outside(c, fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordAlone));
             case 'v': return put(R"(\x0B)", 2);
             case 'O': return put_outside(c, "(?s:.)");
             case 'V':

@@ -83,6 +83,35 @@ DocumentTokens document_tokens(const PrepareOptions& options) {
     return tokens;
 }
 
+// "tokenizer_config.json names </s> as eos_token, which is no token of t/tokenizer.json"
+std::string unknown_end(const TokenName& name, const std::string& tokenizer) {
+    return fmt::format("{} names {} as eos_token, which is no token of {}", name.said_by, name.text, tokenizer);
+}
+
+// A document ends with a token that the files beside name, or that has a known name while they name none.
+Tokenizer load_tokenizer(const std::string& json, const std::string& path, const DocumentTokens& documents) {
+    const auto named = std::find_if(documents.end.begin(), documents.end.end(),
+                                    [](const TokenName& name) { return !name.text.empty() && !name.must_exist; });
+    const bool is_named = named != documents.end.end();
+    const auto refuse = [&] {
+        const std::string why = is_named ? unknown_end(*named, path)
+                                         : fmt::format("{} beside {} is not JSON and may say which token ends a document",
+                                                       documents.broken.front(), path);
+        throw UserError("data.end_unknown", "--end-token",
+                        fmt::format("{}. {} or say with --end-token which token ends a document.", why,
+                                    is_named ? "Name the tokenizer.json that belongs to it," : "Correct it,"));
+    };
+    try {
+        Tokenizer loaded = Tokenizer::from_json(json, path, documents);
+        const bool by_known_name = loaded.parts().separator_said_by.empty();
+        if (by_known_name && is_named) refuse();
+        return loaded;
+    } catch (const UserError& error) {
+        if (error.id() == "data.tokenizer_no_separator" && (is_named || !documents.broken.empty())) refuse();
+        throw;
+    }
+}
+
 // `documents`: of a tokenizer.json.
 Vocabulary given_vocabulary(const PrepareOptions& options, const DocumentTokens& documents) {
     Vocabulary given;
@@ -105,7 +134,7 @@ Vocabulary given_vocabulary(const PrepareOptions& options, const DocumentTokens&
             throw UserError("data.no_tokenizer", "--tokenizer",
                             fmt::format("--tokenizer {}: it is a folder. Give the tokenizer.json in it.", options.tokenizer));
         std::string json(MappedFile::open(options.tokenizer).text());
-        Tokenizer loaded = Tokenizer::from_json(json, options.tokenizer, documents);
+        Tokenizer loaded = load_tokenizer(json, options.tokenizer, documents);
         given.take(std::move(loaded), std::move(json));
     }
     if (given.tokenizer && options.vocab != 0 && options.vocab != given.size) {
@@ -225,6 +254,14 @@ std::optional<Manifest> existing_data(const PrepareOptions& options, const std::
     }
     if (!has_data || options.existing == ExistingData::replace) return std::nullopt;
     const Manifest existing = PreparedData::open(options.out).manifest;
+    const bool leaves_out_more = existing.sources.bad_lines > options.most_bad_lines && existing.sources.fingerprints.size() == 1;
+    if (was_made_of(existing, wanted_fingerprint) && leaves_out_more && options.existing == ExistingData::refuse) {
+        throw UserError(
+            "data.out_exists", options.out.string(),
+            fmt::format("{} holds this dataset without {} lines that cannot be read, and --skip-bad-lines leaves out {} "
+                        "at most. Name another folder, or replace it with --overwrite.",
+                        options.out.string(), existing.sources.bad_lines, options.most_bad_lines));
+    }
     if (was_made_of(existing, wanted_fingerprint)) return existing;
     if (options.existing == ExistingData::append) return std::nullopt;
     throw UserError("data.out_exists", options.out.string(),
@@ -272,13 +309,18 @@ public:
     void add(const BadLine& bad) {
         if (first_.size() < kNamed) first_.push_back(bad);
         if (++count_ <= most_) return;
-        std::string places;
-        for (const BadLine& b : first_) places += fmt::format("\n  {}, line {}: {}", b.file, b.line, b.cause);
         throw UserError(
             "data.too_many_bad_lines", "--skip-bad-lines",
             fmt::format("{} lines and perhaps more cannot be read, and --skip-bad-lines leaves out {} at most. Nothing "
                         "was written. The first are:{}",
-                        count_, most_, places));
+                        count_, most_, places()));
+    }
+    int64_t count() const { return count_; }
+    // "\n  a.jsonl, line 3: ..", of the first.
+    std::string places() const {
+        std::string places;
+        for (const BadLine& b : first_) places += fmt::format("\n  {}, {} {}: {}", b.file, b.unit(), b.line, b.cause);
+        return places;
     }
     void finish(SourceInfo& sources) const {
         sources.bad_lines += count_;
@@ -349,14 +391,31 @@ PrepareSummary::Documents documents_of(const PrepareOptions& options, const Toke
                                   configured_begin(options.tokenizer)};
     for (const int32_t id : tokenizer.known_separators())
         if (id != tokenizer.separator()) out.other_ends.push_back(text_of(id));
+    if (!options.end_token.empty()) return out;
+    DocumentTokens beside = DocumentTokens::beside(options.tokenizer);
+    out.broken = std::move(beside.broken);
+    bool is_before = true;
+    for (const TokenName& name : beside.end) {
+        is_before = is_before && name.said_by != out.end_said_by;
+        if (name.text.empty() || name.text == out.end) continue;
+        if (is_before) out.unknown_ends.push_back(name);
+        else out.other_names.push_back(fmt::format("{} says {}", name.said_by, name.text));
+    }
     return out;
 }
 
-void require_tokens(const Manifest& manifest, const PrepareOptions& options) {
+void require_tokens(const Manifest& manifest, const PrepareOptions& options, const BadLines& bad_lines) {
     if (manifest.train.tokens > 0) return;
-    throw UserError("data.nothing_to_train_on", "inputs",
-                    fmt::format("{} holds no text to train on: {} documents were empty, {} are held out. Give more text.",
-                                options.inputs.front().string(), manifest.sources.empty_documents, manifest.heldout.documents));
+    const std::string left_out =
+        bad_lines.count() == 0 ? "" : fmt::format(", {} lines that cannot be read were left out", bad_lines.count());
+    throw UserError(
+        "data.nothing_to_train_on", "inputs",
+        fmt::format("{} holds no text to train on: {} documents were empty, {} are held out{}. {}{}",
+                    options.inputs.front().string(), manifest.sources.empty_documents, manifest.heldout.documents, left_out,
+                    bad_lines.count() == 0 ? "Give more text."
+                                           : "Correct the lines, or say with --format text that it is text. The "
+                                             "first that were left out are:",
+                    bad_lines.places()));
 }
 
 }  // namespace
@@ -376,7 +435,8 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
 
     const FieldPath field(options.field);
     const RawIds raw_ids = options.ids_vocab_size > 0 || options.id_bytes > 0 ? RawIds::take : RawIds::leave_out;
-    Inputs found = find_inputs(options.inputs, {raw_ids, options.id_bytes, options.text_format, field});
+    Inputs found =
+        find_inputs(options.inputs, {raw_ids, options.id_bytes, options.text_format, field, options.most_bad_lines > 0});
     summary.left_out = std::move(found.left_out);
     summary.taken_as_text = std::move(found.taken_as_text);
     Manifest manifest = base ? base->manifest : Manifest();
@@ -423,7 +483,7 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     write_documents(corpus, writer, bad_lines, progress);
     bad_lines.finish(manifest.sources);
     writer.finish(manifest);
-    require_tokens(manifest, options);
+    require_tokens(manifest, options, bad_lines);
     if (base) count_tokens(base->train, writer.train_counts(), progress);
     manifest.unigram_entropy_nats = entropy_nats(writer.train_counts());
     tokenizer_file.append(vocabulary.tokenizer_json);

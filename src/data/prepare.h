@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/document_tokens.h"
 #include "data/inputs.h"
 #include "data/prepared_data.h"
 #include "data/progress.h"
@@ -57,7 +58,10 @@ struct PrepareSummary {
     struct Documents {
         std::string end, end_said_by, begin;
         std::vector<std::string> other_ends;
-        std::string configured_begin;  // which transformers would put before a text
+        std::string configured_begin;            // which transformers would put before a text
+        std::vector<TokenName> unknown_ends{};   // named by files before end_said_by, and no tokens of the tokenizer
+        std::vector<std::string> other_names{};  // another end: "special_tokens_map.json says </s>"
+        std::vector<std::string> broken{};       // files beside the tokenizer.json that are no JSON
     };
     std::optional<Documents> documents;
 };

@@ -60,7 +60,7 @@ SplitInfo split_info(const OrderedJson& json, int version, const char* first_fil
 
 OrderedJson to_json(const std::vector<BadLine>& lines) {
     OrderedJson out = OrderedJson::array();
-    for (const BadLine& bad : lines) out.push_back({{"file", bad.file}, {"line", bad.line}, {"cause", bad.cause}});
+    for (const BadLine& bad : lines) out.push_back({{"file", bad.file}, {bad.unit(), bad.line}, {"cause", bad.cause}});
     return out;
 }
 
@@ -97,7 +97,8 @@ SourceInfo source_info(const OrderedJson& json) {
     sources.empty_documents = count(json, "empty_documents");
     sources.bad_lines = count(json, "bad_lines");
     for (const OrderedJson& bad : json.value("first_bad_lines", OrderedJson::array()))
-        sources.first_bad_lines.push_back({bad.at("file"), count(bad, "line"), bad.at("cause")});
+        sources.first_bad_lines.push_back(
+            {bad.at("file"), count(bad, bad.contains("line") ? "line" : "object"), bad.at("cause"), bad.contains("line")});
     sources.invalid_utf8_bytes = count(json, "invalid_utf8_bytes");
     sources.invalid_utf8_documents = count(json, "invalid_utf8_documents");
     sources.invalid_utf8_first = json.value("invalid_utf8_first", "");

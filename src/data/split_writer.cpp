@@ -194,11 +194,13 @@ void SplitWriter::add_ids(const Document& document, std::span<const IdArray> ids
             for (int64_t i = first; i < std::min(first + kIdsAtOnce, part.count); ++i, ++at) {
                 last = part[i];
                 if (last < 0 || last >= options_.vocab_size) {
-                    throw UserError("data.id_outside", "--vocab-size",
-                                    fmt::format("{}: token {} of the document is {}, outside the vocabulary of {}. Give the "
-                                                "tokenizer, or the size of the vocabulary, that the ids were made with; of ids "
-                                                "without a header --id-bytes says the width.",
-                                                document.name, at, last, options_.vocab_size));
+                    throw UserError(
+                        "data.id_outside", "--vocab-size",
+                        fmt::format("{}: token {} of the document is {}, outside the vocabulary of {}. {}", document.name, at,
+                                    last, options_.vocab_size,
+                                    last < 0 ? "Give the ids without negative ones, which are masks or padding and no tokens."
+                                             : "Give the tokenizer, or the size of the vocabulary, that the ids were "
+                                               "made with; of ids without a header --id-bytes says the width."));
                 }
                 run.push_back(static_cast<int32_t>(last));
                 if (!token_bytes_.empty()) split.text_bytes += token_bytes_[static_cast<size_t>(last)];

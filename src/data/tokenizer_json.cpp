@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text_file.h"
 #include "data/byte_alphabet.h"
 #include "data/json_fields.h"
 #include "data/tokenizer_steps.h"
@@ -51,6 +52,8 @@ private:
         if (json.starts_with("\xEF\xBB\xBF")) json.remove_prefix(3);  // a byte-order mark, as editors write it
         const size_t first = json.find_first_not_of(" \t\r\n");
         if (first == std::string_view::npos) fields_.malformed("it is empty");
+        if (is_lfs_pointer(json))
+            throw UserError("data.tokenizer_malformed", fields_.origin(), fmt::format("{}: {}", fields_.origin(), kLfsPointer));
         if (json[first] != '{') {
             fields_.malformed(
                 "it is not a JSON object. A SentencePiece model (tokenizer.model) becomes a tokenizer.json by transformers: "
@@ -90,9 +93,14 @@ private:
         for (const auto& [text, value] : vocab.items()) vocabulary_.emplace(text, token_id(value, text));
     }
 
-    // Added tokens may also stand in the vocabulary, there without the byte alphabet. The vocabulary's id counts.
+    // Added tokens may also stand in the vocabulary, there without the byte alphabet. The vocabulary's id counts. Others are
+    // numbered behind it, as `tokenizers` does whatever their "id" says; where it would give an id twice, "id" counts.
     void read_added(const Json& root) {
         if (fields_.find(root, "added_tokens") == nullptr) return;
+        std::unordered_set<int32_t> taken;
+        for (const auto& [text, id] : vocabulary_) taken.insert(id);
+        auto behind = static_cast<int32_t>(vocabulary_.size());
+        Vocabulary numbered;
         for (const Json& added : fields_.array(root, "added_tokens")) {
             AddedToken token;
             token.text = fields_.text(added, "content");
@@ -100,6 +108,11 @@ private:
             const auto known = vocabulary_.find(token.text);
             token.in_vocabulary = known != vocabulary_.end();
             token.id = token.in_vocabulary ? known->second : token_id(fields_.at(added, "id"), token.text);
+            if (!token.in_vocabulary) {
+                const auto [before, is_new] = numbered.emplace(token.text, behind);
+                if (is_new) ++behind;
+                if (!taken.contains(before->second)) token.id = before->second;
+            }
             token.special = fields_.flag_or(added, "special", false);
             token.normalized = fields_.flag_or(added, "normalized", !token.special);
             token.single_word = fields_.flag_or(added, "single_word", false);
@@ -128,11 +141,22 @@ private:
         for (const auto& [text, id] : vocabulary_) {
             if (added_ids_.contains(id)) {
                 if (parts_.tokens[static_cast<size_t>(id)] != text) fields_.malformed(fmt::format("two tokens have id {}", id));
+                refuse_added_byte(text, id);
                 continue;
             }
             const std::optional<std::string> bytes = parts_.byte_level ? from_alphabet(text) : std::nullopt;
             place(id, bytes ? *bytes : text);
         }
+    }
+
+    // An added token "é" is written as the token of byte 0xE9 is, and would be both.
+    void refuse_added_byte(const std::string& text, int32_t id) const {
+        const std::optional<std::string> bytes = parts_.byte_level ? from_alphabet(text) : std::nullopt;
+        if (!bytes || bytes->size() != 1) return;
+        const bool is_same_text = *bytes == text && !std::binary_search(parts_.special.begin(), parts_.special.end(), id);
+        if (!is_same_text)
+            fields_.unsupported(fmt::format("an added token '{}' that is also the vocabulary's token of byte 0x{:02X} (id {})",
+                                            text, static_cast<uint8_t>((*bytes)[0]), id));
     }
 
     void read_document_tokens() {
@@ -220,6 +244,7 @@ private:
             std::string left, right;
             if (entry.is_string()) {  // "a b": the form before tokenizers 0.20
                 const std::string& text = entry.get_ref<const std::string&>();
+                if (text.starts_with("#version")) continue;  // the first line of a merges.txt, which `tokenizers` leaves out
                 const size_t space = text.find(' ');
                 if (space == std::string::npos) fields_.malformed(fmt::format("the merge '{}' is not a pair", text));
                 left = text.substr(0, space);

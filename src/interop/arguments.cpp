@@ -39,7 +39,12 @@ std::string without_quotes(const std::string& text) {
 
 template <class T>
 bool parse(const std::string& text, T& value) {
-    const std::string_view digits = text.starts_with("+") ? std::string_view(text).substr(1) : std::string_view(text);
+    std::string digits;
+    for (size_t i = text.starts_with("+") ? 1 : 0; i < text.size(); ++i) {
+        const auto is_digit = [&](size_t at) { return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])); };
+        if (text[i] == '_' && i > 0 && is_digit(i - 1) && is_digit(i + 1)) continue;  // 1_000, as Python reads numbers
+        digits += text[i];
+    }
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     return error == std::errc() && end == digits.data() + digits.size();
 }
@@ -64,11 +69,12 @@ Arguments::Arguments(const std::vector<Word>& words, const std::string& origin) 
             const size_t equals = w.text.find('=');
             given.push_back({w.text.substr(2, equals - 2), {}, w.where, w.why, w.id, w.asks});
             if (equals != std::string::npos) given.back().values.push_back(without_quotes(w.text.substr(equals + 1)));
-        } else if (!w.why.empty() && holds_arguments(w.text, given)) {
+        } else if (!w.why.empty() && (holds_arguments(w.text, given) || (w.may_be_nothing && !given.back().values.empty()))) {
             unread_.push_back({w.text, {}, w.where, w.why, w.id, w.asks});
         } else if (!given.empty()) {
             Argument& last = given.back();
             last.values.push_back(without_quotes(w.text));
+            last.may_be_nothing = w.may_be_nothing;
             if (last.why.empty()) last.why = w.why, last.id = w.id, last.asks = w.asks;
         }
     }
@@ -126,6 +132,7 @@ double Arguments::number(const Argument& a) const {
 }
 
 void Arguments::require_no_value(const Argument& a) const {
+    if (a.may_be_nothing) return;
     if (std::any_of(a.values.begin(), a.values.end(), [](const std::string& v) { return !v.empty(); }))
         refuse(a, fmt::format("takes no value: take {} out", fmt::join(a.values, " ")));
 }

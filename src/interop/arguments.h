@@ -15,9 +15,10 @@ bool begins_argument(const std::string& word);
 struct Argument {
     std::string name;  // without "--"
     std::vector<std::string> values;
-    std::string where;          // "pretrain.sh:12"
-    std::string why, id, asks;  // as of a Word, of a value that is not known; empty: all are known
-    std::string text() const;   // "--num-layers 96"
+    std::string where;            // "pretrain.sh:12"
+    std::string why, id, asks;    // as of a Word, of a value that is not known; empty: all are known
+    bool may_be_nothing = false;  // its value is such a Word
+    std::string text() const;     // "--num-layers 96"
 };
 
 // The arguments among the words of a command; of one that is repeated, the last. Words before the first argument are left out.
@@ -44,7 +45,7 @@ public:
     // UserError recipe.argument_value also where it is no such number.
     int64_t integer(const Argument& a) const;
     double number(const Argument& a) const;
-    // UserError recipe.argument_value where it has one.
+    // UserError recipe.argument_value where it has one, but for a word that may be nothing.
     void require_no_value(const Argument& a) const;
 
 private:

@@ -186,13 +186,21 @@ private:
         set(name, apply(after.substr(1), before, 1));
         return before;
     }
+    void skip_subscript() {
+        int depth = 0;
+        while (at_ < text_.size()) {
+            const char c = text_[at_++];
+            if (c == '[') ++depth;
+            if (c == ']' && --depth == 0) return;
+        }
+    }
     // A name or an element, "A[1]"; empty: none stands here.
     std::string name_here() {
         skip_blanks();
         if (at_ >= text_.size() || !is_of_name(text_[at_]) || std::isdigit(static_cast<unsigned char>(text_[at_]))) return "";
         const size_t begin = at_;
         while (at_ < text_.size() && is_of_name(text_[at_])) ++at_;
-        if (at_ < text_.size() && text_[at_] == '[') at_ = std::min(text_.find(']', at_), text_.size() - 1) + 1;
+        if (at_ < text_.size() && text_[at_] == '[') skip_subscript();
         return text_.substr(begin, at_ - begin);
     }
     Number value_of(const std::string& name) {
@@ -212,8 +220,10 @@ private:
         int base = is_hex ? 16 : word[0] == '0' ? 8 : 10;
         std::string digits = is_hex ? word.substr(2) : word;
         if (hash != std::string::npos) {
-            if (word.substr(0, hash) != "10") return std::nullopt;
-            base = 10, digits = word.substr(hash + 1);
+            const std::string given = word.substr(0, hash);
+            if (given != "2" && given != "8" && given != "10" && given != "16") return std::nullopt;
+            base = std::stoi(given), digits = word.substr(hash + 1);
+            if (digits.starts_with("0x") || digits.starts_with("0X")) return std::nullopt;
         }
         size_t used = 0;
         if (digits.empty() || !std::isxdigit(static_cast<unsigned char>(digits[0]))) return std::nullopt;

@@ -147,14 +147,21 @@ private:
         return enabled.get<bool>();
     }
 
+    // Of a section that changes the training, whose switch may stand deeper: {"layer_reduction": {"enabled": true}}.
+    static bool is_enabled(const std::string& key, const Json& value) {
+        if (!value.is_object()) return !value.is_null() && value != false;
+        if (const auto enabled = value.find("enabled"); enabled != value.end()) return *enabled == true;
+        if (key == "sparse_attention") return !value.empty();  // it has no switch
+        return std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_object() && is_enabled("", v); });
+    }
+
     void read_key(const std::string& key, const Json& value) {
         const auto in = [&](const auto& list) {
             return std::find_if(std::begin(list), std::end(list), [&](const auto& row) { return row.first == key; });
         };
         if (const auto* row = in(kNoEffect); row != std::end(kNoEffect)) return no_effect(key, value, row->second);
         if (const auto* row = in(kRefused); row != std::end(kRefused)) {
-            const bool off = value.is_null() || (value.is_object() && !is_on(key, value)) || value == false;
-            return off ? no_effect(key, value, "is off") : refuse(key, value, row->second);
+            return is_enabled(key, value) ? refuse(key, value, row->second) : no_effect(key, value, "is off");
         }
         for (const Row& row : rows()) {
             if (row.key == key) return is_auto(key, value) ? void() : (this->*row.read)(key, value);
@@ -163,18 +170,26 @@ private:
         for (const Row& row : rows()) names.push_back(row.key);
         for (const auto& row : kNoEffect) names.emplace_back(row.first);
         for (const auto& row : kRefused) names.emplace_back(row.first);
+        const std::string close = nearest_if_close(key, names);
         throw UserError(
             "recipe.deepspeed_config", key,
             fmt::format("{}: {} is a key that is not known here, so that what it changes is not known; take it out if it "
-                        "changes neither the batch nor the layout; the nearest is {}",
-                        origin_, key, nearest(key, names)));
+                        "changes neither the batch nor the layout{}",
+                        origin_, key, close.empty() ? "" : "; the nearest is " + close));
     }
 
     void micro_batch(const std::string& key, const Json& value) {
         map(key, value, "training.local_batch_size", integer(key, value));
         map(key, value, "parallelism.pipeline_parallel_microbatch_size", integer(key, value));
     }
-    void batch(const std::string& key, const Json& value) { map(key, value, "training.global_batch_size", integer(key, value)); }
+    void batch(const std::string& key, const Json& value) {
+        map(key, value, "training.global_batch_size", integer(key, value));
+        if (json_.contains("train_micro_batch_size_per_gpu")) return;
+        r_.questions.push_back({{"training.local_batch_size"},
+                                fmt::format("{}: no train_micro_batch_size_per_gpu: DeepSpeed makes it of the batch and the data "
+                                            "ranks: give --training.local_batch_size N",
+                                            origin_)});
+    }
     // train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks.
     void require_whole_ranks() const {
         const auto number_of = [&](const char* key) {
@@ -211,8 +226,16 @@ private:
         if (!is_on(key, value)) return off(key, value);
         map(key + ".enabled", true, "training.mixed_precision_param", std::string("bfloat16"));
         for (const auto& [name, v] : value.items()) {
-            if (name != "enabled") no_effect(key + "." + name, v, "gradients add up in float32");
+            if (is_narrow_state(key + "." + name, name, v) || name == "enabled") continue;
+            no_effect(key + "." + name, v, "gradients add up in float32");
         }
+    }
+    // "bf16_master_weights_and_grads", "bf16_optimizer_states": states that DeepSpeed then keeps in 16 bits.
+    bool is_narrow_state(const std::string& key, const std::string& name, const Json& value) {
+        const bool is_one = name.ends_with("master_weights_and_grads") || name.ends_with("optimizer_states");
+        if (is_one && value == true) unmapped(key, value, "these stay in float32 here, and need twice the memory");
+        else if (is_one) no_effect(key, value, "is off");
+        return is_one;
     }
     void fp16(const std::string& key, const Json& value) {
         if (!is_on(key, value)) return off(key, value);
@@ -220,7 +243,7 @@ private:
         for (const auto& [name, v] : value.items()) read_fp16(key + "." + name, name, v);
     }
     void read_fp16(const std::string& key, const std::string& name, const Json& value) {
-        if (name == "enabled" || is_auto(key, value)) return;
+        if (name == "enabled" || is_auto(key, value) || is_narrow_state(key, name, value)) return;
         if (name == "loss_scale") map(key, value, "training.loss_scale", number(key, value));
         else if (name == "initial_scale_power")
             map(key, value, "training.initial_loss_scale", std::exp2(std::clamp(number(key, value), -50.0, 99.0)));
@@ -295,6 +318,10 @@ private:
     }
     void read_optimizer(const std::string& key, const std::string& name, const Json& value) {
         if (is_auto(key, value)) return;
+        const Json::json_pointer of_schedule("/scheduler/params/warmup_max_lr");
+        if (name == "lr" && json_.contains(of_schedule) && json_.at(of_schedule).is_number())
+            return no_effect(key, value, "the schedule's warmup_max_lr is the rate");
+        if (name == "adam_w_mode") return no_effect(key, value, "is a part of optimizer.name");
         for (const char* same : {"lr", "eps", "weight_decay", "momentum"}) {
             if (name == same) return map(key, value, fmt::format("optimizer.{}", same), number(key, value));
         }
@@ -405,12 +432,6 @@ private:
     Refusals& refusals_;
 };
 
-// As DeepSpeed reads it: JSON, or hjson.
-Json json_or_hjson(const std::string& text) {
-    const Json json = json_or_discarded<Json>(text);
-    return json.is_discarded() ? parse_hjson(text) : json;
-}
-
 }  // namespace
 
 bool is_deepspeed(const Json& json) {
@@ -421,10 +442,10 @@ bool is_deepspeed(const Json& json) {
 }
 
 int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals,
-                       const ReadOptions& options) {
+                       const ReadOptions& options, const std::vector<std::string>& of_caller) {
     Json json;
     try {
-        json = json_or_hjson(text);
+        json = parse_hjson(text);
     } catch (const std::exception& e) {
         throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
     }
@@ -436,6 +457,9 @@ int64_t read_deepspeed(const std::string& text, const std::string& origin, Readi
              "is left out, as --leave-out asks"});
         json.erase(name);
     }
+    for (const std::string& name : of_caller) {
+        if (json.erase(name) > 0) reading.no_effect.push_back({name, origin, "the program that calls DeepSpeed brings its own"});
+    }
     reading.accumulated = Config(json, origin, reading, refusals).read();
     return reading.accumulated;
 }
@@ -444,7 +468,7 @@ namespace {
 
 // The defaults of DeepSpeed's Adam and SGD, of what the section "optimizer" does not say.
 void assume_deepspeed_optimizer(const std::string& text, Reading& r) {
-    const Json json = json_or_hjson(text);
+    const Json json = parse_hjson(text);
     if (!json.contains("optimizer")) {
         r.assumed.push_back(
             {"no optimizer", "", "the program that calls DeepSpeed has one; here it is Lockstep's default, AdamW"});

@@ -19,10 +19,17 @@ public:
 
     Json whole() {
         skip();
+        const bool has_brackets = stands("{") || stands("[");
+        if (!has_brackets) return members("");
         Json out = value();
         skip();
         if (at_ < s_.size()) fail("something follows the last bracket");
         return out;
+    }
+
+    std::string behind_comments() {
+        skip();
+        return s_.substr(at_);
     }
 
 private:
@@ -54,20 +61,27 @@ private:
         return out;
     }
     Json object() {
+        ++at_;
+        Json out = members("}");
+        ++at_;
+        return out;
+    }
+    // Up to `end`; empty: the end of the text.
+    Json members(const std::string& end) {
         Json out = Json::object();
-        for (++at_;;) {
+        for (;;) {
             separators();
+            if (at_ >= s_.size() && end.empty()) return out;
             if (at_ >= s_.size()) fail("the bracket { is never closed");
-            if (s_[at_] == '}') break;
+            if (stands("}") && !end.empty()) return out;
             const std::string key = s_[at_] == '"' || s_[at_] == '\'' ? quoted() : name();
             skip();
             if (!stands(":")) fail(fmt::format("a : is missing behind {}", key));
             ++at_;
             skip();
+            if (out.contains(key)) fail(fmt::format("{} stands twice in one object", key));
             out[key] = value();
         }
-        ++at_;
-        return out;
     }
     Json array() {
         Json out = Json::array();
@@ -131,5 +145,13 @@ private:
 }  // namespace
 
 nlohmann::json parse_hjson(const std::string& text) { return Hjson(text).whole(); }
+
+std::string without_comments_before(const std::string& text) {
+    try {
+        return Hjson(text).behind_comments();
+    } catch (const std::runtime_error&) {
+        return text;  // a comment that never ends
+    }
+}
 
 }  // namespace lockstep::interop

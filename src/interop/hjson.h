@@ -7,7 +7,10 @@
 
 namespace lockstep::interop {
 
-// Throws std::runtime_error with the line for what is none, and for more than 64 levels.
+// The outermost braces may be left out. Throws std::runtime_error with the line for what is none, for a name that an object has
+// twice, and for more than 64 levels.
 nlohmann::json parse_hjson(const std::string& text);
+// The text without the blanks and comments that it begins with.
+std::string without_comments_before(const std::string& text);
 
 }  // namespace lockstep::interop

@@ -43,6 +43,7 @@ std::optional<size_t> training_script(const Command& c) {
 // The command that starts the run, in two parts.
 struct Launch {
     Command launcher, arguments;
+    std::string folder = {};  // in which it starts
 };
 
 // A line of arguments that belongs to no command: the line before did not go on.
@@ -102,13 +103,14 @@ Launch launch_of(const Script& script, const std::string& origin) {
         if (found) refuse_second(script.commands[*found], script.commands[i], origin);
         found = i;
         const auto split = c.begin() + static_cast<long>(*begin);
-        out = {{c.begin(), split}, {split, c.end()}};
+        out = {{c.begin(), split}, {split, c.end()}, script.commands[i].folder};
     }
     if (found) {
         require_whole(script, *found, origin);
         return out;
     }
-    for (const auto& [words, maybe, asks] : script.commands) {  // a list of arguments, on one line or on several
+    for (const Script::Command& c : script.commands) {  // a list of arguments, on one line or on several
+        const Command& words = c.words;
         if (!words.empty() && begins_argument(words.front().text))
             out.arguments.insert(out.arguments.end(), words.begin(), words.end());
     }
@@ -146,7 +148,7 @@ std::optional<int64_t> number_after(const Command& c, const std::vector<std::str
     return std::nullopt;
 }
 
-// Ranks that the launcher starts; 0: it does not say.
+// Ranks that the launcher starts; 0: it does not say all of it.
 int64_t world_of(const Command& launcher) {
     const std::optional<int64_t> each = number_after(launcher, {"--nproc_per_node", "--nproc-per-node", "--num_gpus"});
     const std::optional<int64_t> nodes = number_after(launcher, {"--nnodes", "--num_nodes"});
@@ -161,11 +163,32 @@ int64_t world_of(const Command& launcher) {
     return hosts && tasks ? *hosts * *tasks : 0;
 }
 
+// The flags of a launcher whose number only a run knows: "--nnodes $N".
+std::vector<Item> unknown_ranks(const Command& launcher) {
+    std::vector<Item> out;
+    for (size_t i = 0; i < launcher.size(); ++i) {
+        const std::string& word = launcher[i].text;
+        for (const char* flag : {"--nproc_per_node", "--nproc-per-node", "--num_gpus", "--nnodes", "--num_nodes"}) {
+            if (number_after({launcher.begin() + static_cast<long>(i), launcher.end()}, {flag}) != 0 || !word.starts_with(flag))
+                continue;
+            const bool is_apart = word.find('=') == std::string::npos && i + 1 < launcher.size();
+            out.push_back({is_apart ? word + " " + launcher[i + 1].text : word, launcher[i].where,
+                           "how many ranks start is known to a run alone: give --ranks N"});
+        }
+    }
+    return out;
+}
+
 // The text of the file that --deepspeed_config names: one that the script writes, or one that lies there.
-std::string deepspeed_text(const Argument& a, const std::string& name, const Script& script, const Arguments& args) {
+std::string deepspeed_text(const Argument& a, const std::string& name, const Script& script, const Launch& launch,
+                           const Arguments& args) {
     const fs::path folder = fs::absolute(args.origin()).parent_path();
-    const std::string whole = a.why.empty() ? (folder / name).lexically_normal().string() : name + a.id;
-    if (const auto written = script.files.find(whole); written != script.files.end()) {
+    const auto written_at = [&](const fs::path& at) {
+        return script.files.find(a.why.empty() ? (at / name).lexically_normal().string() : name + a.id);
+    };
+    auto written = written_at(launch.folder);
+    if (written == script.files.end()) written = written_at(folder);
+    if (written != script.files.end()) {
         const Word& file = written->second;
         if (file.why.empty()) return file.text;
         throw UserError("recipe.deepspeed_config", name,
@@ -245,6 +268,8 @@ Reading read_megatron(const std::string& text, const std::string& path, const Re
     for (const Word& w : script.unread)
         reading.unmapped.push_back({w.text, w.where, fmt::format("is not read, and may set variables: {}", w.why)});
     MegatronJob job{args, reading, refusals, args.has("deepspeed"), world_of(launch.launcher), {}};
+    if (job.world == 0)
+        for (Item& item : unknown_ranks(launch.launcher)) reading.unmapped.push_back(std::move(item));
     for (const Argument& a : args.leave_out(options.leave_out)) job.leave_out(a, "is left out, as --leave-out asks");
     const Argument* config = job.take({"deepspeed_config"});
     int64_t accumulated = 0;
@@ -253,8 +278,8 @@ Reading read_megatron(const std::string& text, const std::string& path, const Re
         const bool is_written =
             config && config->values.size() == 1 && script.files.contains(config->values.front() + config->id);
         const std::string name = is_given ? options.deepspeed_config : is_written ? config->values.front() : args.text(*config);
-        const std::string json = is_given ? given_deepspeed_text(name) : deepspeed_text(*config, name, script, args);
-        accumulated = read_deepspeed(json, name, reading, refusals, options);
+        const std::string json = is_given ? given_deepspeed_text(name) : deepspeed_text(*config, name, script, launch, args);
+        accumulated = read_deepspeed(json, name, reading, refusals, options, {"optimizer", "scheduler"});
         if (config && is_given) job.no_effect(*config, "--deepspeed-config is read in its place");
         job.deepspeed = true;
     }

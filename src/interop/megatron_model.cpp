@@ -45,10 +45,13 @@ private:
         const std::string norm_name = norm ? lower(j_.args.text(*norm)) : "layernorm";
         const Argument* swiglu = j_.take({"swiglu"});
         if (swiglu) j_.args.require_no_value(*swiglu);
-        const Argument* rope = j_.take({"use-rotary-position-embeddings"});
+        const Argument* rope = j_.take({"use-rotary-position-embeddings", "use-llama2-rotary-position-embeddings"});
         if (rope) j_.args.require_no_value(*rope);
         const Argument* positions = j_.take({"position-embedding-type"});
-        const bool rotary = rope || (positions && j_.args.text(*positions) == "rope");
+        const std::string type = positions ? j_.args.text(*positions) : "";
+        const bool rotary = rope || type == "rope" || type == "rotary";
+        if (const Argument* none = rotary ? j_.take({"no-position-embedding"}) : nullptr)
+            j_.no_effect(*none, "positions are rotary alone");
         const Argument* no_bias = j_.take({"disable-bias-linear"});
         if (no_bias) j_.args.require_no_value(*no_bias);
         const std::vector<Feature> features = {
@@ -102,7 +105,7 @@ private:
     void read_vocabulary() {
         const int64_t multiple = j_.integer({"make-vocab-size-divisible-by"}, 128);
         const int64_t tensor = j_.integer({"tensor-model-parallel-size", "model-parallel-size"}, 1);
-        if (const Argument* a = j_.take({"padded-vocab-size"})) {
+        if (const Argument* a = j_.take({"padded-vocab-size", "pad-vocab-size-to"})) {
             j_.take({"vocab-size"});
             return j_.map(*a, "model.vocab_size", j_.args.integer(*a));
         }

@@ -61,6 +61,7 @@ void read_megatron_rest(MegatronJob& j) {
     std::vector<const Argument*> unknown;
     for (const Argument& a : j.args.all()) {
         if (j.taken.contains(a.name)) {
+            if (a.may_be_nothing) j.reading.unmapped.push_back({a.values.front(), a.where, "is taken for nothing: " + a.why});
             if (!is_accounted_for(j.reading, a)) j.no_effect(a, "is a part of what another argument becomes");
             continue;
         }

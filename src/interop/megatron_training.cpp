@@ -25,11 +25,19 @@ void read_batch(MegatronJob& j) {
     }
 }
 
+// DeepSpeed scales the loss as its own file says, and by its own defaults.
+void read_deepspeed_loss_scale(MegatronJob& j) {
+    j.reading.assume("no fp16.initial_scale_power: 16", "training.initial_loss_scale", 65536.0);
+    j.reading.assume("no fp16.loss_scale_window: 1000", "training.loss_scale_window", int64_t{1000});
+    j.reading.assume("no fp16.min_loss_scale: 1", "training.min_loss_scale", 1.0);
+}
+
 void read_float16(MegatronJob& j, const Argument& fp16) {
     j.map(fp16, "training.mixed_precision_param", std::string("float16"));
     const Argument* in_fp32 = j.args.find({"accumulate-allreduce-grads-in-fp32"});
     if (in_fp32) j.map(*in_fp32, "training.mixed_precision_reduce", std::string("float32"));
     else j.reading.assume("no --accumulate-allreduce-grads-in-fp32", "training.mixed_precision_reduce", std::string("float16"));
+    if (j.deepspeed) return read_deepspeed_loss_scale(j);
     j.map_number({"loss-scale"}, "training.loss_scale");
     if (j.take({"loss-scale"})) return;
     j.map_number({"initial-loss-scale"}, "training.initial_loss_scale", 4294967296.0);
@@ -70,7 +78,8 @@ void read_precision(MegatronJob& j) {
     for (const char* name : {"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"}) {
         const bool was_taken = j.taken.contains(name);
         const Argument* a = j.take({name});
-        if (a && !was_taken) j.no_effect(*a, fp16 ? "the loss scale is fixed" : "acts with --fp16 alone");
+        const char* why = !fp16 ? "acts with --fp16 alone" : j.deepspeed ? "DeepSpeed's file decides" : "the loss scale is fixed";
+        if (a && !was_taken) j.no_effect(*a, why);
     }
 }
 
@@ -94,7 +103,9 @@ void read_optimizer(MegatronJob& j) {
     j.map_number({"adam-beta2"}, "optimizer.beta2", 0.999);
     j.map_number({"adam-eps"}, "optimizer.eps", 1e-8);
     j.map_number({"weight-decay"}, "optimizer.weight_decay", 0.01);
-    j.map_number({"clip-grad"}, "training.max_norm", 1.0);
+    if (!j.deepspeed) j.map_number({"clip-grad"}, "training.max_norm", 1.0);
+    else if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips by gradient_clipping alone");
+    if (j.deepspeed) j.reading.assume("no gradient_clipping", "training.max_norm", 0.0);
     j.map_integer({"seed"}, "debug.seed", 1234);
 }
 

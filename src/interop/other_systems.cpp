@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::interop {
 namespace {
@@ -21,9 +24,12 @@ struct OtherSystem {
 const std::vector<OtherSystem>& yaml_systems() {
     static const char* const kMegatron =
         "the script or the arguments of the Megatron-LM run that it starts (its log prints them)";
+    static const char* const kPrimus =
+        "the arguments of the Megatron-LM run, or torchtitan's job file, that it starts (its log prints them)";
     static const char* const kFolder = "the config.json of the model that it writes for transformers";
     static const std::vector<OtherSystem> all = {
         {"nanotron", {"parallelism", "tokens", "pp"}, kFolder},
+        {"nanotron", {"parallelism", "pp_engine"}, kFolder},
         {"GPT-NeoX", {"pipe-parallel-size"}, "its DeepSpeed configuration and the model's config.json for transformers"},
         {"GPT-NeoX",
          {"pipe_parallel_size", "num_layers"},
@@ -31,12 +37,13 @@ const std::vector<OtherSystem>& yaml_systems() {
         {"GPT-NeoX",
          {"model-parallel-size", "num-layers"},
          "its DeepSpeed configuration and the model's config.json for transformers"},
-        {"Primus", {"work_group", "modules"}, kMegatron},
-        {"Primus", {"modules", "pre_trainer"}, kMegatron},
+        {"Primus", {"work_group", "modules"}, kPrimus},
+        {"Primus", {"modules", "pre_trainer"}, kPrimus},
         {"NeMo", {"exp_manager", "trainer"}, kMegatron},
         {"Megatron Bridge", {"model", "ddp", "rng"}, kMegatron},
         {"Megatron-LM's YAML form", {"language_model", "model_parallel"}, "the same arguments on a command line"},
         {"OLMo", {"d_model", "n_heads", "max_sequence_length"}, kFolder},
+        {"OLMo", {"d_model", "n_heads", "mlp_ratio"}, kFolder},
         {"litgpt", {"out_dir", "train", "eval", "devices"}, kFolder},
         {"litgpt", {"model_name", "out_dir", "precision"}, kFolder},
         {"axolotl", {"base_model", "datasets"}, kFolder},
@@ -56,20 +63,35 @@ const std::vector<OtherSystem>& yaml_systems() {
     return all;
 }
 
-// The names in front of colons, with and without quotes.
+// The names in front of colons, with and without quotes, wherever in a line they stand.
 std::set<std::string> names_before_colons(const std::string& text) {
     std::set<std::string> out;
+    const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.'; };
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
-        const size_t begin = line.find_first_not_of(" \t-{\"'");
-        if (begin == std::string::npos || line[begin] == '#') continue;
-        const size_t end = line.find_first_of("\"':= \t", begin);
-        if (end == std::string::npos) continue;
-        const size_t colon = line.find_first_not_of("\"' \t", end);
-        if (colon != std::string::npos && line[colon] == ':') out.insert(line.substr(begin, end - begin));
+        line.resize(std::min(line.find('#'), line.size()));
+        for (size_t colon = line.find(':'); colon != std::string::npos; colon = line.find(':', colon + 1)) {
+            size_t end = colon;
+            while (end > 0 && std::string("\"' \t").find(line[end - 1]) != std::string::npos) --end;
+            size_t begin = end;
+            while (begin > 0 && is_name(line[begin - 1])) --begin;
+            out.insert(line.substr(begin, end - begin));
+        }
     }
     return out;
 }
+
+struct PythonSystem {
+    const char *name, *holds, *instead;
+};
+constexpr PythonSystem kPython[] = {
+    {"torchtitan's later form (since 2026)", "torchtitan",
+     "the JSON that torchtitan prints with --debug.print_config, or writes with --debug.save_config_file"},
+    {"Megatron Bridge", "megatron.bridge", "the arguments of the Megatron-LM run that it starts"},
+    {"NeMo", "nemo", "the arguments of the Megatron-LM run that it starts"},
+    {"OLMo-core", "olmo_core", "the config.json of the model that it writes for transformers"},
+    {"InternLM", "micro_bsz", "the config.json of the model that it writes for transformers"},
+};
 
 [[noreturn]] void refuse_named(const std::string& path, const std::string& what, const std::string& instead) {
     throw UserError(
@@ -122,18 +144,19 @@ bool is_yaml(const std::string& text) {
 }
 
 void refuse_other_system(const std::string& text, const std::string& path) {
-    if (is_python(text)) {
-        if (text.find("torchtitan") != std::string::npos)
-            refuse_named(path, "Python, torchtitan's later form (since 2026)",
-                         "the JSON that torchtitan prints with --debug.print_config, or writes with --debug.save_config_file");
+    if (is_python(text) || path.ends_with(".py")) {
+        for (const PythonSystem& p : kPython) {
+            if (text.find(p.holds) != std::string::npos) refuse_named(path, fmt::format("Python, {}", p.name), p.instead);
+        }
         refuse_named(path, "Python", "");
     }
     const std::set<std::string> names = names_before_colons(text);
+    const char* kind = json_or_discarded<nlohmann::json>(text).is_object() ? "JSON" : "YAML";
     for (const OtherSystem& s : yaml_systems()) {
         const bool has_all = std::all_of(s.keys.begin(), s.keys.end(), [&](const char* k) { return names.contains(k); });
-        if (has_all) refuse_named(path, fmt::format("a configuration of {} (YAML)", s.name), s.instead ? s.instead : "");
+        if (has_all) refuse_named(path, fmt::format("a configuration of {} ({})", s.name, kind), s.instead ? s.instead : "");
     }
-    refuse_named(path, "YAML", "");
+    refuse_named(path, kind, "");
 }
 
 }  // namespace lockstep::interop

@@ -56,10 +56,7 @@ Reading read_torchtitan_json(const std::string& text, const std::string& path) {
     return is_later_torchtitan(json) ? read_later_torchtitan(json, path) : of_recipe(Recipe::from_json(text, path));
 }
 
-bool begins_with_brace(const std::string& text) {
-    const size_t first = text.find_first_not_of(" \t\r\n");
-    return first != std::string::npos && text[first] == '{';
-}
+bool begins_with_brace(const std::string& text) { return without_comments_before(text).starts_with("{"); }
 
 // The JSON of torchtitan's job.print_config: a log stands around it.
 bool is_torchtitan_log(const File& f) { return f.text.find(kPrinted) != std::string::npos; }
@@ -77,10 +74,13 @@ struct Format {
 constexpr Format kFormats[] = {
     {is_torchtitan_log, read_torchtitan_log},
     {[](const File& f) { return f.json.contains("model_type"); }, [](const File& f) { return read_transformers(f.path); }},
+    {[](const File& f) { return f.json.contains("per_device_train_batch_size"); },
+     [](const File& f) -> Reading { refuse_other_system(f.text, f.path); }},
     {[](const File& f) { return is_deepspeed(f.json); },
      [](const File& f) { return read_deepspeed_alone(f.text, f.path, f.options); }},
     {[](const File& f) { return begins_with_brace(f.text); }, [](const File& f) { return read_torchtitan_json(f.text, f.path); }},
-    {[](const File& f) { return is_python(f.text); }, [](const File& f) -> Reading { refuse_other_system(f.text, f.path); }},
+    {[](const File& f) { return is_python(f.text) || f.path.ends_with(".py"); },
+     [](const File& f) -> Reading { refuse_other_system(f.text, f.path); }},
     {[](const File& f) { return is_megatron(f.text); }, [](const File& f) { return read_megatron(f.text, f.path, f.options); }},
     {[](const File& f) { return is_yaml(f.text); }, [](const File& f) -> Reading { refuse_other_system(f.text, f.path); }},
     {[](const File&) { return true; }, [](const File& f) { return of_recipe(Recipe::from_text_of(f.path, f.text)); }},
@@ -107,9 +107,11 @@ Reading read(const std::string& path, const ReadOptions& options) {
     if (!file.is_readable())
         throw UserError("recipe.unreadable", path,
                         fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
+    if (file.text.find_first_not_of(" \t\r\n") == std::string::npos && !path.ends_with(".toml"))
+        throw UserError("recipe.unreadable", path, fmt::format("recipe {}: is empty; give a file that says what to train", path));
     File f{path, file.text, json_or_discarded<nlohmann::json>(file.text), options};
     if (!f.json.is_object()) f.json = nullptr;
-    if (f.json.is_null() && begins_with_brace(f.text)) {
+    if (f.json.is_null() && (begins_with_brace(f.text) || is_yaml(f.text))) {
         if (is_neox(f.text)) refuse_other_system(f.text, path);
         try {
             f.json = parse_hjson(f.text);

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 
+#include "base/error.h"
 #include "interop/shell_interpreter.h"
 
 namespace lockstep::interop {
@@ -61,25 +63,49 @@ std::map<std::string, std::string> slurm_variables(const std::string& text) {
 }  // namespace
 
 Interpreter::Interpreter(const std::string& path, const ScriptInputs& inputs, Script& out)
-    : path_(path), inputs_(inputs), out_(out), files_{path} {}
+    : path_(path), inputs_(inputs), out_(out), files_{path}, paths_{path} {}
+
+void Interpreter::set_exported(const std::string& name, const std::string& value) {
+    const Place start{1, 0};
+    Variable v;
+    v.items[0] = Text(value, start);
+    v.is_exported = true;
+    set(name, v, start);
+}
+
+void Interpreter::take_environment() {
+    for (const auto& [name, value] : inputs_.environment) set_exported(name, value);
+}
 
 void Interpreter::run_file(const std::string& text) {
     const Place start{1, 0};
+    text_ = text;
+    constexpr size_t kMost = 1 << 20;
+    if (text.size() > kMost)
+        throw UserError(
+            "recipe.script", path_,
+            fmt::format("{}: has {} bytes, and scripts of up to {} are read: give the arguments of the run as a plain "
+                        "text file",
+                        path_, text.size(), kMost));
+    if (const size_t nul = text.find('\0'); nul != std::string::npos)
+        refuse_script(path_, 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(nul), '\n')),
+                      "has a byte 0, which no script has: give a script that bash runs, or the arguments of the run as a plain "
+                      "text file");
     state_.folder = Text(fs::absolute(path_).lexically_normal().parent_path().string(), start);
-    const auto give = [&](const std::string& name, const std::string& value) {
-        Variable v;
-        v.items[0] = Text(value, start);
-        v.is_exported = true;
-        set(name, v, start);
-    };
-    for (const auto& [name, value] : slurm_variables(text)) give(name, value);
-    for (const auto& [name, value] : inputs_.environment) give(name, value);
+    for (const auto& [name, value] : slurm_variables(text)) set_exported(name, value);
+    Variable ifs;
+    ifs.items[0] = Text(" \t\n", start);
+    set("IFS", ifs, start);
+    take_environment();
+    state_.zero = Text(resolved(Text(path_, start)), start);
     for (const std::string& argument : inputs_.arguments) state_.arguments.emplace_back(argument, start);
     state_.has_arguments = inputs_.has_arguments;
     frames_.push_back({false, {}, {}});
     run_text(Text::of_file(text, 0), path_);
     if (state_.flow != Flow::Exits) out_.ended.clear();
-    for (const auto& [name, file] : state_.files) out_.files[name] = word_of(*file);
+    for (const auto& [name, file] : state_.files) {
+        if (file) out_.files[name] = word_of(*file);
+    }
 }
 
 Script read_script(const std::string& text, const std::string& path, const ScriptInputs& inputs) {

@@ -14,10 +14,11 @@ namespace lockstep::interop {
 
 struct Word {
     std::string text;
-    std::string where;  // "pretrain.sh:12"
-    std::string why;    // its value is not known; empty: it is known
-    std::string id;     // tells apart values that are not known and are written alike
-    std::string asks;   // the flag of `lockstep recipe --from` that makes it known: "--script-env TP=VALUE"
+    std::string where;            // "pretrain.sh:12"
+    std::string why;              // its value is not known; empty: it is known
+    std::string id;               // tells apart values that are not known and are written alike
+    std::string asks;             // the flag of `lockstep recipe --from` that makes it known: "--script-env TP=VALUE"
+    bool may_be_nothing = false;  // only variables that nothing sets: no word at all unless the environment has them
 };
 
 struct ScriptInputs {
@@ -29,8 +30,9 @@ struct ScriptInputs {
 struct Script {
     struct Command {
         std::vector<Word> words;
-        std::string maybe;  // why a run may not start it; empty: it does
-        std::string asks;   // as of a word, that it is known whether it starts
+        std::string maybe;   // why a run may not start it; empty: it does
+        std::string asks;    // as of a word, that it is known whether it starts
+        std::string folder;  // in which it starts; / where that is not known
     };
     std::vector<Command> commands;      // programs that are not computed here, in the order in which they start
     std::map<std::string, Word> files;  // what the script writes, by the whole name of the file, or by text + id of its word

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 // Commands that change no variable and print nothing that a script reads.
 const std::set<std::string>& quiet_builtins() {
-    static const std::set<std::string> all = {
-        "alias", "bg",   "disown", "enable", "fg",      "hash", "history", "jobs",  "kill",  "module", "popd", "shopt",   "sleep",
-        "times", "trap", "ulimit", "umask",  "unalias", "wait", "mkdir",   "touch", "chmod", "rm",     "bind", "complete"};
+    static const std::set<std::string> all = {"alias",   "bg",     "disown", "enable", "fg",    "hash", "history", "jobs",
+                                              "kill",    "module", "shopt",  "sleep",  "times", "trap", "ulimit",  "umask",
+                                              "unalias", "wait",   "mkdir",  "touch",  "chmod", "bind", "complete"};
     return all;
 }
 
@@ -31,22 +31,32 @@ bool is_environment_hook(const std::string& text) {
 }  // namespace
 
 bool Interpreter::builtin(const std::string& name, const Words& words, const Words& raw) {
+    const int64_t loops = std::count_if(frames_.begin(), frames_.end(), [](const Frame& f) { return f.is_loop; });
     const auto flow = [&](Flow f) {
         Text::Why why;
         const std::optional<int64_t> n =
             words.size() > 1 ? number(words[1], why) : std::optional<int64_t>(f == Flow::Breaks || f == Flow::Continues ? 1 : 0);
         state_.flow = f;
         if (f == Flow::Breaks || f == Flow::Continues)
-            state_.levels = static_cast<int>(std::clamp<int64_t>(n.value_or(1), 1, 100));
+            state_.levels = static_cast<int>(std::clamp<int64_t>(n.value_or(1), 1, loops));
         else if (words.size() > 1) set_status(n ? std::optional<int>(static_cast<int>(*n & 255)) : std::nullopt, why);
     };
-    const bool in_loop = std::any_of(frames_.begin(), frames_.end(), [](const Frame& f) { return f.is_loop; });
     if (name == ":" || name == "true") set_status(0);
     else if (name == "false") set_status(1);
     else if (name == "echo") echo(words);
     else if (name == "printf") print_formatted(words);
-    else if (name == "cd" || name == "pushd") change_folder(words);
-    else if (name == "pwd") {
+    else if (name == "cd") change_folder(words);
+    else if (name == "pushd" && words.size() == 2) {
+        state_.folders.push_back(state_.folder);
+        change_folder(words);
+    } else if (name == "popd" && words.size() == 1 && !state_.folders.empty()) {
+        state_.folder = state_.folders.back();
+        state_.folders.pop_back(), set_status(0);
+    } else if (name == "pushd" || name == "popd") {
+        state_.folders.clear();
+        state_.folder = Text::unknown("$(pwd)", words[0].place(), because("the folder is known to a run alone"));
+        set_status(0);
+    } else if (name == "pwd") {
         Text line = state_.folder;
         line.add('\n', words[0].place());
         print(line), set_status(0);
@@ -55,7 +65,7 @@ bool Interpreter::builtin(const std::string& name, const Words& words, const Wor
         out_.ended = fmt::format("{}, by `exit`", line_of(words[0].place()));
     } else if (name == "return") flow(Flow::Returns);
     else if (name == "break" || name == "continue")
-        in_loop ? flow(name == "break" ? Flow::Breaks : Flow::Continues) : set_status(0);
+        loops > 0 ? flow(name == "break" ? Flow::Breaks : Flow::Continues) : set_status(0);
     else if (name == "shift") {
         Text::Why why;
         const std::optional<int64_t> n = words.size() > 1 ? number(words[1], why) : 1;
@@ -89,6 +99,7 @@ bool Interpreter::builtin(const std::string& name, const Words& words, const Wor
         std::string array = "MAPFILE";
         if (words.size() > 1 && !words.back().chars().starts_with("-")) array = words.back().chars();
         const bool plain = input_ && input_->is_known() && (words.size() < 3 || (words.size() == 3 && words[1].chars() == "-t"));
+        if (plain) characters_ += input_->size(), require_steps(1 + input_->size() / 16);
         Variable list;
         list.shape = Variable::Shape::List;
         if (plain) {
@@ -143,6 +154,10 @@ void Interpreter::print_formatted(const Words& words) {
         const size_t before = next;
         for (size_t i = 0; i < format.size(); ++i) {
             const char c = format[i];
+            if (format.why(i)) {
+                out.add(format, i, i + 1);
+                continue;
+            }
             if (c == '\\' && i + 1 < format.size()) {
                 const char e = format[++i];
                 out.add(e == 'n' ? '\n' : e == 't' ? '\t' : e, format.place(i));
@@ -177,7 +192,7 @@ void Interpreter::print_formatted(const Words& words) {
             if (kind == 's') {
                 std::snprintf(made, sizeof made, (spec + "s").c_str(), value.chars().c_str());
             } else if (kind == 'd' || kind == 'i' || kind == 'x' || kind == 'u') {
-                const long long n = std::strtoll(digits.c_str(), &stop, 10);
+                const long long n = std::strtoll(digits.c_str(), &stop, 0);
                 if (*stop) why = because("printf of " + digits);
                 std::snprintf(made, sizeof made, (spec + "ll" + kind).c_str(), n);
             } else if (kind == 'f' || kind == 'g' || kind == 'e') {
@@ -220,18 +235,36 @@ void Interpreter::set_options(const Words& words) {
         const std::string& word = words[i].chars();
         const bool is_option = words[i].is_known() && word.size() > 1 && (word[0] == '-' || word[0] == '+') && word != "--";
         if (!is_option) {
-            state_.arguments = Words(words.begin() + static_cast<long>(i) + (word == "--"), words.end());
-            state_.has_arguments = true, state_.arguments_why = nullptr;
-            return;
+            return take_arguments(Words(words.begin() + static_cast<long>(i) + (word == "--"), words.end()), words[0].place());
         }
-        if (word == "-o" || word == "+o") {
-            if (i + 1 < words.size() && words[i + 1].chars() == "errexit") state_.ends_at_failure = word == "-o";
-            ++i;
-        } else if (word.find('e') != std::string::npos) {
-            state_.ends_at_failure = word[0] == '-';
+        const bool on = word[0] == '-';
+        for (const char c : word.substr(1)) {
+            if (c == 'e') set_option("errexit", on);
+            if (c == 'u') set_option("nounset", on);
+            if (c == 'a') set_option("allexport", on);
+            if (c == 'o' && i + 1 < words.size()) set_option(words[++i].chars(), on);  // -euo pipefail
         }
-        if (word.size() > 2 && word.back() == 'o') ++i;  // -euo pipefail
     }
+}
+
+void Interpreter::set_option(const std::string& name, bool on) {
+    if (name == "errexit") state_.ends_at_failure = on;
+    if (name == "nounset") state_.refuses_unset = on;
+    if (name == "pipefail") state_.fails_in_pipes = on;
+    if (name == "allexport") state_.exports_all = on;
+}
+
+void Interpreter::take_arguments(Words arguments, Place place) {
+    size_t size = 0;
+    for (const Text& t : arguments) size += t.size() + 1;
+    constexpr size_t kMost = 1 << 20, kMostOfAll = 1 << 23;
+    characters_ += size;
+    if (size > kMost || characters_ > kMostOfAll)
+        refuse_script(file_of(place), place.line,
+                      fmt::format("the arguments have more than {} characters: no command line is as long", kMost));
+    require_steps(1 + arguments.size() + size / 64);
+    state_.arguments = std::move(arguments);
+    state_.has_arguments = true, state_.arguments_why = nullptr;
 }
 
 void Interpreter::unset(const Words& words) {
@@ -256,8 +289,10 @@ void Interpreter::unset(const Words& words) {
             Text::Why why;
             const std::string key = word.substr(bracket + 1, word.size() - bracket - 2);
             if (v.shape == Variable::Shape::Table) v.table.erase(key);
-            else if (const auto index = number(Text(key, words[i].place()), why)) v.items.erase(*index);
-            else v.why = why;
+            else if (auto index = number(Text(key, words[i].place()), why)) {
+                if (*index < 0 && !v.items.empty()) *index += v.items.rbegin()->first + 1;
+                v.items.erase(*index);
+            } else v.why = why;
         }
         set(name, v, words[i].place());
     }
@@ -266,48 +301,81 @@ void Interpreter::unset(const Words& words) {
 // read [-r] [-a ARRAY] [-d X] NAME... of a here-string, or of what only a run knows.
 void Interpreter::read_input(const Words& words) {
     std::vector<std::string> names;
-    std::string array;
-    bool plain = input_ && input_->is_known();
+    std::string array, end_of_line = "\n";
+    bool plain = input_.has_value(), is_raw = false;
     for (size_t i = 1; i < words.size(); ++i) {
         const std::string& word = words[i].chars();
-        if (word == "-p" || word == "-t" || word == "-n" || word == "-d" || word == "-u" || word == "-s") {
-            plain &= word == "-p" || word == "-s" || (word == "-d" && i + 1 < words.size() && words[i + 1].empty());
-            if (word != "-s") ++i;
-        } else if (word.starts_with("-") && word.ends_with("a") && i + 1 < words.size()) {
-            array = words[++i].chars();
-        } else if (!word.starts_with("-")) {
+        if (!word.starts_with("-") || word.size() < 2) {
             names.push_back(word);
+            continue;
+        }
+        for (size_t k = 1; k < word.size(); ++k) {
+            const char c = word[k];
+            if (c == 'r') is_raw = true;
+            if (c == 'n' || c == 'N' || c == 't' || c == 'u' || c == 'i') plain = false;
+            if (std::string("pdaniNtu").find(c) == std::string::npos) continue;
+            const bool here = k + 1 < word.size();
+            const std::string value = here ? word.substr(k + 1) : i + 1 < words.size() ? words[++i].chars() : "";
+            if (c == 'd') end_of_line = value.substr(0, 1);
+            if (c == 'a') array = value;
+            break;
         }
     }
-    if (names.empty() && array.empty()) names.emplace_back("REPLY");
+    const bool has_names = !names.empty();
+    if (!has_names && array.empty()) names.emplace_back("REPLY");
     const Place place = words[0].place();
-    const auto why = because(fmt::format("is read from the input of a command on {}", line_of(place)));
+    const Text::Why cause = input_ ? input_->why() : nullptr;
+    const auto why = because(fmt::format("the input of `read` on {} is known to a run alone{}{}", line_of(place),
+                                         cause ? ": " : "", cause ? cause->text : ""),
+                             cause);
+    // The line, and which of its characters end no word.
+    Text line;
+    std::vector<bool> is_literal;
+    size_t at = 0;
+    bool ended = false;
+    for (; plain && at < input_->size() && !ended; ++at) {
+        plain &= !input_->why(at);
+        const char c = (*input_)[at];
+        const bool escapes = !is_raw && c == '\\' && at + 1 < input_->size();
+        if (escapes && (*input_)[++at] == '\n') continue;
+        if (!escapes && !end_of_line.empty() && c == end_of_line[0]) ended = true;
+        else line.add(*input_, at, at + 1), is_literal.push_back(escapes);
+    }
     const auto unknown = [&](const std::string& name) {
         Variable v;
-        v.why = because(name + " " + why->text);
+        v.why = because(fmt::format("{} is read from the input of a command on {}", name, line_of(place)));
         set(name, v, place);
     };
     if (!plain) {
         for (const std::string& name : names) unknown(name);
         if (!array.empty()) unknown(array);
-        return set_status(input_ ? std::nullopt : std::optional<int>(), why);
+        return set_status(std::nullopt, why);
     }
-    const size_t newline = input_->chars().find('\n');
-    const bool ended = input_->empty();
-    const Text line = input_->part(0, std::min(newline, input_->size()));
-    input_ = newline == std::string::npos ? Text() : input_->part(newline + 1, input_->size());
+    require_steps(1 + input_->size() / 256 + line.size() / 16);
+    input_ = input_->part(at, input_->size());
     const Variable* ifs = state_.find("IFS");
     const std::string separators = ifs && !ifs->items.empty() ? ifs->items.begin()->second.chars() : " \t\n";
+    const auto is_separator = [&](size_t i) { return !is_literal[i] && separators.find(line[i]) != std::string::npos; };
+    const auto is_blank = [&](size_t i) { return is_separator(i) && is_shell_space(line[i]); };
+    size_t begin = 0, stop = line.size();
+    if (has_names || !array.empty()) {
+        while (begin < stop && is_blank(begin)) ++begin;
+        while (stop > begin && is_blank(stop - 1)) --stop;
+    }
     Words parts;
-    size_t begin = 0;
     const size_t most = array.empty() ? names.size() : SIZE_MAX;
-    const auto is_separator = [&](size_t i) { return separators.find(line[i]) != std::string::npos; };
-    while (begin < line.size() && is_shell_space(line[begin]) && is_separator(begin)) ++begin;
-    for (size_t i = begin; i <= line.size(); ++i) {
-        if (i < line.size() && (!is_separator(i) || parts.size() + 1 == most)) continue;
-        if (i == line.size() && i == begin) break;
-        if (i > begin || !is_shell_space(line[std::min(i, line.size() - 1)])) parts.push_back(line.part(begin, i));
-        begin = i + 1;
+    while (begin < stop) {
+        size_t end = begin;
+        while (end < stop && !is_separator(end)) ++end;
+        size_t next = end;
+        while (next < stop && is_blank(next)) ++next;
+        if (next < stop && is_separator(next) && !is_shell_space(line[next])) {
+            ++next;
+            while (next < stop && is_blank(next)) ++next;
+        }
+        const bool is_rest = parts.size() + 1 == most && (next < stop || !has_names);
+        parts.push_back(line.part(begin, is_rest ? stop : end));
+        begin = is_rest ? stop : next;
     }
     if (!array.empty()) {
         Variable list;
@@ -316,7 +384,7 @@ void Interpreter::read_input(const Words& words) {
         set(array, list, place);
     }
     for (size_t i = 0; i < names.size() && array.empty(); ++i) set(names[i], i < parts.size() ? parts[i] : Text(), place);
-    set_status(ended ? 1 : 0);
+    set_status(ended ? 0 : 1);
 }
 
 // getopts "ab:" NAME [words]
@@ -357,10 +425,18 @@ void Interpreter::getopts(const Words& words) {
     const char option = word[std::min(inside, word.size() - 1)];
     const size_t known = words[1].chars().find(option);
     const bool takes = known != std::string::npos && words[1].chars().compare(known + 1, 1, ":") == 0;
-    set(name, Text(std::string(1, known == std::string::npos || option == ':' ? '?' : option), place), place);
+    const bool is_known = known != std::string::npos && option != ':', is_silent = words[1].chars().starts_with(":");
+    const bool misses = takes && inside + 1 >= word.size() && index >= arguments.size();
+    set(name, Text(std::string(1, misses ? (is_silent ? ':' : '?') : is_known ? option : '?'), place), place);
+    if (!is_known || misses) set("OPTARG", is_silent ? Text(std::string(1, option), place) : Text(), place);
     if (takes) {
         const bool here = inside + 1 < word.size();
-        set("OPTARG", here ? word.part(inside + 1, word.size()) : index < arguments.size() ? arguments[index] : Text(), place);
+        if (!misses)
+            set("OPTARG",
+                here                       ? word.part(inside + 1, word.size())
+                : index < arguments.size() ? arguments[index]
+                                           : Text(),
+                place);
         finish(index + (here ? 1 : 2), 1);
     } else {
         const bool last = inside + 1 >= word.size();

@@ -56,8 +56,9 @@ Verdict Interpreter::compare(const Text& a, const std::string& op, const Text& b
     if (op == "<") return Verdict::of(a.chars() < b.chars());
     if (op == ">") return Verdict::of(a.chars() > b.chars());
     const auto x = shell_integer(a.chars()), y = shell_integer(b.chars());
-    if (!x || !y || op == "-nt" || op == "-ot" || op == "-ef")
-        return Verdict::unknown(because(fmt::format("{} {} {} has no value", a.chars(), op, b.chars())));
+    if (op == "-nt" || op == "-ot" || op == "-ef")
+        return Verdict::unknown(because(fmt::format("only a run knows of {} {} {}", a.chars(), op, b.chars())));
+    if (!x || !y) return Verdict::of(false);  // bash says so, and goes on
     if (op == "-eq") return Verdict::of(*x == *y);
     if (op == "-ne") return Verdict::of(*x != *y);
     if (op == "-gt") return Verdict::of(*x > *y);
@@ -71,6 +72,7 @@ Verdict Interpreter::is_file(const std::string& op, const Text& path) const {
     const bool of_text = op == "-f" || op == "-e" || op == "-s" || op == "-r";
     if (const std::optional<Text> text = of_text ? file_text(path) : std::nullopt; text && (op != "-s" || !text->empty()))
         return Verdict::of(true);
+    if (is_removed(path)) return Verdict::of(false);
     return Verdict::unknown(because(fmt::format("only a run knows what is at {}", path.chars())));
 }
 
@@ -95,9 +97,20 @@ Verdict Interpreter::test_one(const Words& words) {
     if (op == "-n") return shell_not(is_empty(t));
     if (op == "-v") {
         if (t.why()) return Verdict::unknown(t.why());
-        const Variable* v = state_.find(t.chars().substr(0, t.chars().find('[')));
+        const size_t bracket = t.chars().find('[');
+        const std::string name = t.chars().substr(0, bracket);
+        const Variable* v = state_.find(name);
         if (v && v->why) return Verdict::unknown(v->why);
-        return Verdict::of(v && !v->values().empty());
+        if (!v || v->values().empty()) return Verdict::of(false);
+        if (bracket == std::string::npos) return Verdict::of(v->items.contains(0) || v->table.contains("0"));
+        const std::string key = t.chars().substr(bracket + 1, t.size() - bracket - 2);
+        if (key == "@" || key == "*") return Verdict::of(true);
+        if (v->shape == Variable::Shape::Table) return Verdict::of(v->table.contains(key));
+        Text::Why why;
+        std::optional<int64_t> index = number(Text(key, t.place()), why);
+        if (!index) return Verdict::unknown(why);
+        if (*index < 0) *index += v->items.rbegin()->first + 1;
+        return Verdict::of(v->items.contains(*index));
     }
     if (op == "-a" || op == "-o" || op == "-t" || op == "-p") return Verdict::unknown(because(op + " is known to a run alone"));
     return is_file(op, t);
@@ -108,6 +121,10 @@ Verdict Interpreter::test(const Words& words) {
     size_t at = 0;
     const Verdict v = test_expression(words, at, TestKind::Single, 0);
     if (at == words.size()) return v;
+    // Of [ == 1 ], where a variable is empty, bash says that it is wrong, and goes on.
+    const bool is_plain = std::all_of(words.begin(), words.end(), [](const Text& t) { return t.is_known(); });
+    constexpr size_t kFew = 3;
+    if (is_plain && words.size() <= kFew && words[0].chars() != "!" && words[0].chars() != "(") return Verdict::of(false);
     return Verdict::unknown(because("the test has words that it cannot have"));
 }
 

@@ -13,6 +13,7 @@ namespace lockstep::interop {
 // The words that a word of the script becomes: none or several where a variable stands outside of quotes.
 class Interpreter::Fields {
 public:
+    // Several items of one word are joined by the first of the separators.
     Fields(bool splits, std::string separators) : splits_(splits), separators_(std::move(separators)) {}
 
     void add(char c, Place place) { current_.add(c, place), open_ = true; }
@@ -23,13 +24,22 @@ public:
     void split(const Text& t) {
         if (!splits_) return add(t);
         size_t begin = 0;
+        bool ended_by_blank = false;  // a separator behind blanks belongs to them
         for (size_t i = 0; i < t.size(); ++i) {
             if (t.why(i) || separators_.find(t[i]) == std::string::npos) continue;
             const bool is_blank = is_shell_space(t[i]);
             add(t.part(begin, i));
-            if (!is_blank) open_ = true;
-            end();
+            if (begin < i) ended_by_blank = false;
             begin = i + 1;
+            if (is_blank) {
+                ended_by_blank |= open_;
+            } else if (ended_by_blank && !open_) {
+                ended_by_blank = false;
+                continue;
+            } else {
+                open_ = true, ended_by_blank = false;
+            }
+            end();
         }
         add(t.part(begin, t.size()));
     }
@@ -39,9 +49,10 @@ public:
         current_ = {}, open_ = false;
     }
     // Between two items of an array.
-    void next(bool apart, Place place) {
-        if (splits_ && apart) end();
-        else add(' ', place);
+    void next(bool as_words, bool apart, Place place) {
+        if (splits_ && as_words) end();
+        else if (apart) add(' ', place);
+        else if (!separators_.empty()) add(separators_[0], place);
     }
     std::vector<Text> take() {
         if (open_ || !splits_) done_.push_back(std::move(current_));
@@ -79,22 +90,34 @@ std::optional<Braced> numbers_between(const Text& raw, size_t begin, size_t end)
     const size_t dots = inside.find("..");
     if (dots == std::string::npos) return std::nullopt;
     std::vector<long> n;
+    const bool are_letters = dots == 1 && inside.size() >= 4 && std::isalpha(static_cast<unsigned char>(inside[0])) &&
+                             std::isalpha(static_cast<unsigned char>(inside[3]));
+    size_t width = 0;  // of numbers with a 0 in front
     for (size_t at = 0; at <= inside.size();) {
         const size_t next = std::min(inside.find("..", at), inside.size());
         const std::string word = inside.substr(at, next - at);
+        const std::string digits = word.starts_with("-") ? word.substr(1) : word;
         constexpr size_t kDigits = 6;
-        if (word.empty() || word.size() > kDigits || word.find_first_not_of("0123456789") != std::string::npos)
-            return std::nullopt;
-        n.push_back(std::stol(word));
         at = next + 2;
+        if (are_letters && n.size() < 2) {
+            if (word.size() != 1) return std::nullopt;
+            n.push_back(word[0]);
+            continue;
+        }
+        if (digits.empty() || digits.size() > kDigits || digits.find_first_not_of("0123456789") != std::string::npos)
+            return std::nullopt;
+        if (n.size() < 2) width = std::max(digits.size() > 1 && digits[0] == '0' ? word.size() : 0, width);
+        n.push_back(std::stol(word));
+        if (n.size() == 2 && width > 0) width = std::max(width, std::max(dots, word.size()));
     }
     if (n.size() < 2 || n.size() > 3) return std::nullopt;
-    const long step = std::max(n.size() == 3 ? n[2] : 1L, 1L);
+    const long step = std::max(n.size() == 3 ? std::abs(n[2]) : 1L, 1L);
     Braced out{begin, end, {}};
     constexpr size_t kMost = 10000;
     for (long i = n[0]; n[0] <= n[1] ? i <= n[1] : i >= n[1]; i += n[0] <= n[1] ? step : -step) {
         if (out.items.size() > kMost) return std::nullopt;
-        out.items.emplace_back(std::to_string(i), raw.place(begin));
+        out.items.emplace_back(are_letters ? std::string(1, static_cast<char>(i)) : fmt::format("{:0{}}", i, width),
+                               raw.place(begin));
     }
     return out;
 }
@@ -144,25 +167,30 @@ std::vector<Text> Interpreter::braced(const Text& raw) {
 }
 
 Interpreter::Words Interpreter::fields(const Text& raw) {
-    const Variable* ifs = state_.find("IFS");
-    const std::string separators = ifs && !ifs->items.empty() ? ifs->items.begin()->second.chars() : " \t\n\r";
     Words out;
     for (const Text& word : braced(raw)) {
-        Fields f(true, separators);
+        Fields f(true, separators());
         expand(word, f);
         for (Text& t : f.take()) out.push_back(std::move(t));
     }
     return out;
 }
 
+std::string Interpreter::separators() const {
+    const std::string usual = " \t\n";
+    const Variable* ifs = state_.find("IFS");
+    const std::string out = ifs && !ifs->items.empty() ? ifs->items.begin()->second.chars() : usual;
+    return out == usual ? usual + "\r" : out;  // files of other systems have \r at the ends of lines
+}
+
 // A word that is not split, as in an assignment.
 Text Interpreter::joined(const Text& raw) {
-    Fields f(false, "");
+    Fields f(false, separators());
     expand(raw, f);
     return f.take().front();
 }
 
-void Interpreter::expand(const Text& raw, Fields& out) {
+void Interpreter::expand(const Text& raw, Fields& out, bool splits_blanks) {
     require_steps(1 + raw.size() / 16);
     const std::string& s = raw.chars();
     for (size_t i = 0; i < raw.size();) {
@@ -179,7 +207,7 @@ void Interpreter::expand(const Text& raw, Fields& out) {
             out.add(raw.part(i + 1, end - 1));
             i = end;
         } else if (s[i] == '"') {
-            if (expand_quoted(raw, i + 1, end - 1, out, false)) out.open();
+            if (expand_quoted(raw, i + 1, end - 1, out, Quoted::Word)) out.open();
             i = end;
         } else if (s[i] == '$' && s.compare(i + 1, 1, "'") == 0) {
             out.open();
@@ -201,16 +229,24 @@ void Interpreter::expand(const Text& raw, Fields& out) {
                 out.add('$', raw.place(i));
             } else {
                 const Value v = expansion(raw, i, behind);
+                if (v.raw) expand(*v.raw, out, true);
                 for (size_t k = 0; k < v.items.size(); ++k) {
-                    if (k > 0) out.next(true, raw.place(i));
+                    if (k > 0) out.next(true, v.apart, raw.place(i));
                     out.split(v.items[k]);
                 }
             }
             i = behind;
         } else if ((s[i] == '<' || s[i] == '>') && s.compare(i + 1, 1, "(") == 0) {
             const size_t behind = end_of_word(raw, i, path_);
-            out.add(Text::unknown("<(...)", raw.place(i), because("the output of a command is known to a run alone")));
+            const Text file = Text::unknown("<(...)", raw.place(i), because("the output of a command is known to a run alone"));
+            if (s[i] == '<')
+                state_.files[file.chars() + id_of(file)] =
+                    std::make_shared<const Text>(captured(raw.part(i + 2, behind - 1), raw.place(i)));
+            out.add(file);
             i = behind;
+        } else if (splits_blanks) {
+            out.split(raw.part(i, end));
+            i = end;
         } else {
             out.add(raw.part(i, end));
             i = end;
@@ -219,14 +255,21 @@ void Interpreter::expand(const Text& raw, Fields& out) {
 }
 
 // Between double quotes, or a line of a here-document, in which " stands for itself.
-bool Interpreter::expand_quoted(const Text& raw, size_t begin, size_t stop, Fields& out, bool in_document) {
+bool Interpreter::expand_quoted(const Text& raw, size_t begin, size_t stop, Fields& out, Quoted kind) {
     const std::string& s = raw.chars();
-    bool is_word = begin == stop;
-    const std::string escaped = in_document ? "$`\\" : "$`\"\\";
+    bool is_word = begin == stop && kind != Quoted::Inner;
+    const std::string escaped = kind == Quoted::Document ? "$`\\" : "$`\"\\";
+    const auto is_plain = [&](size_t i) {
+        return raw.why(i) || (s[i] != '\\' && s[i] != '$' && s[i] != '`' && (s[i] != '"' || kind != Quoted::Inner));
+    };
     for (size_t i = begin; i < stop;) {
-        if (raw.why(i) || (s[i] != '\\' && s[i] != '$' && s[i] != '`')) {
+        if (s[i] == '"' && !is_plain(i)) {
+            ++i;
+            continue;
+        }
+        if (is_plain(i)) {
             size_t next = i + 1;
-            while (next < stop && (raw.why(next) || (s[next] != '\\' && s[next] != '$' && s[next] != '`'))) ++next;
+            while (next < stop && is_plain(next)) ++next;
             out.add(raw.part(i, next));
             i = next, is_word = true;
             continue;
@@ -253,12 +296,13 @@ bool Interpreter::expand_quoted(const Text& raw, size_t begin, size_t stop, Fiel
             is_word = true;
         } else {
             const Value v = expansion(raw, i, behind);
+            if (v.raw) is_word |= expand_quoted(*v.raw, 0, v.raw->size(), out, Quoted::Inner) || v.raw->empty();
             for (size_t k = 0; k < v.items.size(); ++k) {
-                if (k > 0) out.next(v.apart, raw.place(i));
+                if (k > 0) out.next(v.apart, v.apart, raw.place(i));
                 out.add(v.items[k]);
                 if (v.apart) out.open();
             }
-            is_word |= !v.apart || !v.items.empty();
+            is_word |= !v.raw && (!v.apart || !v.items.empty());
         }
         i = behind;
     }
@@ -266,18 +310,34 @@ bool Interpreter::expand_quoted(const Text& raw, size_t begin, size_t stop, Fiel
 }
 
 Text Interpreter::document(const Text& body) {
-    Fields f(false, "");
-    expand_quoted(body, 0, body.size(), f, true);
+    Fields f(false, separators());
+    expand_quoted(body, 0, body.size(), f, Quoted::Document);
     return f.take().front();
 }
 
-Text::Why Interpreter::why_unset(const std::string& name) const {
+// The first line of the script with NAME= or NAME+=; 0: none.
+int Interpreter::line_that_sets(const std::string& name) const {
+    const auto is_name = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); };
+    for (size_t at = text_.find(name); at != std::string::npos; at = text_.find(name, at + 1)) {
+        const size_t behind = at + name.size() + (text_.compare(at + name.size(), 1, "+") == 0);
+        if ((at > 0 && (is_name(text_[at - 1]) || text_[at - 1] == '-')) || text_.compare(behind, 1, "=") != 0) continue;
+        return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<long>(at), '\n'));
+    }
+    return 0;
+}
+
+Text::Why Interpreter::why_unset(const std::string& name) {
+    require_steps(1 + text_.size() / 4096);
     for (const Word& w : out_.unread)
         return std::make_shared<const Reason>(
             Reason{fmt::format("{} is not set in the script, and `{}` ({}), which may set it, is not read: {}", name, w.text,
                                w.where, w.why),
-                   "--script-env " + name + "=VALUE", true});
-    return std::make_shared<const Reason>(Reason{name + " is not set in the script", "--script-env " + name + "=VALUE", true});
+                   "--script-env " + name + "=VALUE", !may_set_all_});
+    const int line = line_that_sets(name);
+    return std::make_shared<const Reason>(
+        Reason{line == 0 ? name + " is not set in the script"
+                         : fmt::format("{} is set on line {}, where this run does not come", name, line),
+               "--script-env " + name + "=VALUE", true});
 }
 
 // "$NAME", "$1", "${...}", "$(...)", "$((...))" or "`...`" between `begin` and `end`.
@@ -297,11 +357,19 @@ Interpreter::Value Interpreter::expansion(const Text& raw, size_t begin, size_t 
         Text::Why why;
         const std::optional<int64_t> n = number(raw.part(begin + 3, end - 2), why);
         if (n) return {{Text(std::to_string(*n), place)}};
-        return {{Text::unknown(without_shell_blanks(s.substr(begin, end - begin)), place, why)}};
+        return {{Text::unknown(without_shell_blanks(s.substr(begin, end - begin)), place, of_value(why))}};
+    }
+    if (s.compare(begin, 2, "$[") == 0) {
+        Text::Why why;
+        const std::optional<int64_t> n = number(raw.part(begin + 2, end - 1), why);
+        if (n) return {{Text(std::to_string(*n), place)}};
+        return {{Text::unknown(without_shell_blanks(s.substr(begin, end - begin)), place, of_value(why))}};
     }
     if (s.compare(begin, 2, "$(") == 0) return {{substituted(raw.part(begin + 2, end - 1), place)}};
     if (s.compare(begin, 2, "${") == 0) return braces(raw, begin, end);
-    Value v = parameter(s.substr(begin + 1, end - begin - 1), place, s.substr(begin, end - begin));
+    const std::string name = s.substr(begin + 1, end - begin - 1);
+    Value v = parameter(name, place, s.substr(begin, end - begin));
+    require_set(name, v, place);
     return v;
 }
 
@@ -327,14 +395,14 @@ std::string Interpreter::pattern_of(const Text& raw, Text::Why& why) {
 }
 
 std::optional<int64_t> Interpreter::number(const Text& expression, Text::Why& why) {
-    Fields f(false, "");
+    Fields f(false, separators());
     const std::string& s = expression.chars();
     // Quotes do nothing in arithmetic.
     Text plain;
     for (size_t i = 0; i < s.size(); ++i) {
         if (s[i] != '"' || expression.why(i)) plain.add(expression, i, i + 1);
     }
-    expand_quoted(plain, 0, plain.size(), f, false);
+    expand_quoted(plain, 0, plain.size(), f, Quoted::Word);
     const Text text = f.take().front();
     why = text.why();
     if (why) return std::nullopt;
@@ -370,6 +438,13 @@ Text Interpreter::substituted(const Text& commands, Place place) {
             return *text;
         }
     }
+    const Text out = captured(commands, place);
+    size_t end = out.size();
+    while (end > 0 && out[end - 1] == '\n' && !out.why(end - 1)) --end;
+    return out.part(0, end);
+}
+
+Text Interpreter::captured(const Text& commands, Place place) {
     const std::shared_ptr<const Node> parsed = parse_script(commands, file_of(place));
     State before = state_;
     const bool discarded = discards_;
@@ -387,9 +462,7 @@ Text Interpreter::substituted(const Text& commands, Place place) {
     state_ = std::move(before);
     discards_ = discarded;
     std::swap(frames, frames_);
-    size_t end = out.size();
-    while (end > 0 && out[end - 1] == '\n' && !out.why(end - 1)) --end;
-    return out.part(0, end);
+    return out;
 }
 
 }  // namespace lockstep::interop

@@ -6,6 +6,7 @@
 
 #include "base/text_file.h"
 #include "interop/shell_interpreter.h"
+#include "interop/shell_pattern.h"
 #include "interop/shell_programs.h"
 
 namespace lockstep::interop {
@@ -28,11 +29,82 @@ std::string Interpreter::resolved(const Text& name) const {
     return fs::absolute(name.chars()).lexically_normal().string();
 }
 
+std::string Interpreter::path_of(const Text& name) const {
+    return name.is_known() ? (folder() / fs::path(name.chars())).lexically_normal().string() : name.chars() + id_of(name);
+}
+
+bool Interpreter::is_removed(const Text& name) const {
+    const auto found = state_.files.find(path_of(name));
+    return found != state_.files.end() && !found->second;
+}
+
+// What it holds is not known from here on. Nothing where there is no such file.
+void Interpreter::forget_file(const Text& name, const Text::Why& why) {
+    if (name.empty() || !file_text(name)) return;
+    state_.files[path_of(name)] = std::make_shared<const Text>(Text::unknown("?", name.place(), why));
+}
+
+// cp, mv, ln and rm, whose options do not matter here.
+void Interpreter::change_files(const std::string& name, const Words& words) {
+    Words names;
+    for (size_t i = 1; i < words.size(); ++i) {
+        if (!words[i].chars().starts_with("-") || words[i].size() < 2) names.push_back(words[i]);
+    }
+    set_status(0);
+    const auto remove = [&](const Text& file) {
+        const std::string path = path_of(file);
+        for (auto& [written, text] : state_.files) {
+            if (written.starts_with(path + "/")) text = nullptr;
+        }
+        state_.files[path] = nullptr;
+    };
+    if (name == "rm") {
+        for (const Text& file : names) {
+            if (file.is_known() && file.chars().find_first_of("*?[") != std::string::npos) {
+                const Pattern pattern(path_of(file));
+                for (auto& [written, text] : state_.files) {
+                    if (pattern.is_known() && pattern.matches(written)) text = nullptr;
+                }
+            } else {
+                remove(file);
+            }
+        }
+        return;
+    }
+    if (names.size() < 2) return;
+    const Text to = names.back();
+    names.pop_back();
+    std::error_code ignored;
+    const bool is_folder = names.size() > 1 || to.chars().ends_with("/") || to.chars() == "." || to.chars() == ".." ||
+                           (to.is_known() && fs::is_directory(path_of(to), ignored));
+    for (const Text& from : names) {
+        Text target = to;
+        if (is_folder) {
+            target.add('/', to.place());
+            target.add(from, from.chars().rfind('/') + 1, from.size());
+        }
+        Text source = from;
+        if (name == "ln" && !from.chars().starts_with("/") && target.chars().find('/') != std::string::npos) {
+            source = target.part(0, target.chars().rfind('/') + 1);
+            source.add(from);
+        }
+        if (const std::optional<Text> text = file_text(source)) write_file(target, *text, false);
+        else
+            forget_file(target,
+                        because(fmt::format("`{}` on {} replaces it by {}", name, line_of(words[0].place()), from.chars())));
+        if (name == "mv") remove(from);
+    }
+}
+
 // A file that the script has written, or one beside it.
 std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason) const {
     if (!name.is_known()) {
         const auto written = state_.files.find(name.chars() + id_of(name));
-        return written == state_.files.end() ? std::nullopt : std::optional(*written->second);
+        return written == state_.files.end() || !written->second ? std::nullopt : std::optional(*written->second);
+    }
+    if (name.chars() == "/dev/stdin" || name.chars() == "/dev/fd/0") {
+        if (!input_ && reason) *reason = "the input of the script is known to a run alone";
+        return input_;
     }
     const fs::path given(name.chars());
     const fs::path here = fs::absolute(path_).lexically_normal().parent_path(), working = fs::current_path();
@@ -45,7 +117,10 @@ std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason
         places.push_back((working / given).lexically_normal());
     }
     for (const fs::path& p : places) {
-        if (const auto written = state_.files.find(p.string()); written != state_.files.end()) return *written->second;
+        const auto written = state_.files.find(p.string());
+        if (written == state_.files.end()) continue;
+        if (reason) *reason = written->second ? p.string() : "the script removes it";
+        return written->second ? std::optional(*written->second) : std::nullopt;
     }
     for (const fs::path& p : places) {
         // Only what belongs to the script is read: below its folder's parent, or below the working folder.
@@ -67,12 +142,13 @@ std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason
 
 void Interpreter::write_file(const Text& name, const Text& text, bool appends) {
     if (name.chars().starts_with("/dev/") || name.empty()) return;
-    const fs::path given(name.chars());
-    const std::string folder = state_.folder.is_known() ? state_.folder.chars() : "/";
-    const std::string path =
-        name.is_known() ? (given.is_absolute() ? given : folder / given).lexically_normal().string() : name.chars() + id_of(name);
+    const std::string path = path_of(name);
     Text whole;
-    if (const auto before = state_.files.find(path); appends && before != state_.files.end()) whole = *before->second;
+    if (const auto before = state_.files.find(path); appends && before != state_.files.end()) {
+        if (before->second) whole = *before->second;
+    } else if (appends && name.is_known()) {
+        if (const std::optional<Text> there = file_text(name)) whole = *there;
+    }
     whole.add(text);
     require_steps(1 + whole.size() / 16);
     characters_ += whole.size();
@@ -82,11 +158,12 @@ void Interpreter::write_file(const Text& name, const Text& text, bool appends) {
 void Interpreter::source(const Words& words) {
     if (words.size() < 2) return set_status(1);
     std::string reason;
-    const std::optional<Text> text = file_text(words[1], &reason);
+    std::optional<Text> text = file_text(words[1], &reason);
     const std::string shown = words[1].chars();
+    Text::Why why = words[1].why();
+    if (text && !text->empty() && text->why(0)) why = text->why(0), text.reset(), may_set_all_ = true;
     if (!text) {
         set_status(0);
-        const Text::Why why = words[1].why();
         out_.unread.push_back(
             {fmt::format("source {}", shown), where_of(words[0].place()), why ? why->text : reason, "", why ? why->asks : ""});
         if (is_environment_file(shown) || shown == "/dev/null") return;
@@ -94,14 +171,17 @@ void Interpreter::source(const Words& words) {
     }
     const size_t slash = shown.rfind('/');
     files_.push_back(slash == std::string::npos ? shown : shown.substr(slash + 1));
+    paths_.push_back(words[1].is_known() && reason.starts_with("/") ? reason : shown);
     const Text numbered = Text::of_file(text->chars(), static_cast<int>(files_.size()) - 1);
     const Words arguments = state_.arguments;
     const bool had_arguments = state_.has_arguments;
-    if (words.size() > 2) state_.arguments = Words(words.begin() + 2, words.end()), state_.has_arguments = true;
+    const Text::Why arguments_why = state_.arguments_why;
+    if (words.size() > 2) take_arguments(Words(words.begin() + 2, words.end()), words[0].place());
     frames_.push_back({false, {}, {}});
     run_text(text->is_known() ? numbered : *text, files_.back());
     end_frame(fmt::format("{}", shown));
-    if (words.size() > 2) state_.arguments = arguments, state_.has_arguments = had_arguments;
+    if (words.size() > 2)
+        state_.arguments = arguments, state_.has_arguments = had_arguments, state_.arguments_why = arguments_why;
 }
 
 // False: the command is no program that is computed here.
@@ -114,12 +194,7 @@ bool Interpreter::program(const std::string& name, const Words& words) {
         set_status(0);
         return true;
     }
-    if (name == "cp" || name == "mv") {
-        const std::optional<Text> text = words.size() == 3 ? file_text(words[1]) : std::nullopt;
-        if (text) write_file(words[2], *text, false);
-        set_status(0);
-        return true;
-    }
+    if (name == "cp" || name == "mv" || name == "ln" || name == "rm") return change_files(name, words), true;
     if (name == "envsubst") {
         if (words.size() != 1 || !input_) return false;
         print(document(*input_)), set_status(0);
@@ -153,34 +228,53 @@ bool Interpreter::program(const std::string& name, const Words& words) {
         const std::optional<Text> text = file_text(Text(file, place));
         return text ? std::optional(encoded(*text)) : std::nullopt;
     };
+    const bool in_place =
+        name == "sed" && std::any_of(words.begin(), words.end(), [](const Text& t) {
+            return t.chars().starts_with("--in-place") ||
+                   (t.chars().starts_with("-") && !t.chars().starts_with("--") && t.chars().find('i') != std::string::npos);
+        });
     const auto not_known = [&](const Text::Why& because_of) {
-        print(Text::unknown("$(...)", place, because_of));
+        if (in_place) {
+            for (size_t i = 1; i < words.size(); ++i) forget_file(words[i], because("`sed -i` changes it: " + because_of->text));
+            return set_status(0);
+        }
+        print(Text::unknown("$(...)", place, of_value(because_of)));
         set_status(std::nullopt, because_of);
     };
     require_steps(10);
     const bool splits = name == "basename" || name == "dirname";  // a value that is not known may hold a /
+    const bool has_paths = splits || name == "realpath" || name == "readlink";
+    if (const auto end = std::find(in.arguments.begin(), in.arguments.end(), "--"); has_paths && end != in.arguments.end())
+        in.arguments.erase(end);
     const size_t slash = in.arguments.empty() ? std::string::npos : in.arguments[0].rfind('/');
     const bool may_split =
         splits && why && (slash == std::string::npos || in.arguments[0].find('\x01', slash) != std::string::npos);
     const std::optional<ProgramOutput> made = run_program(name, in);
     if (why && (!keeps_unknown(name) || may_split)) return not_known(why), true;
     if (!made) return not_known(why ? why : because(fmt::format("the output of `{}` is known to a run alone", name))), true;
-    Text out;
-    for (size_t i = 0; i < made->text.size(); ++i) {
-        if (made->text[i] != '\x01') {
-            out.add(made->text[i], place);
-            continue;
+    const auto decoded = [&](const std::string& text) -> std::optional<Text> {
+        Text out;
+        for (size_t i = 0; i < text.size(); ++i) {
+            if (text[i] != '\x01') {
+                out.add(text[i], place);
+                continue;
+            }
+            const size_t k = i + 2 < text.size() ? static_cast<size_t>(static_cast<unsigned char>(text[i + 1]) - 0x80) : SIZE_MAX;
+            if (k >= unknown.size() || text[i + 2] != '\x02') return std::nullopt;
+            out.add(unknown[k]);
+            i += 2;
         }
-        const size_t k =
-            i + 2 < made->text.size() ? static_cast<size_t>(static_cast<unsigned char>(made->text[i + 1]) - 0x80) : SIZE_MAX;
-        if (k >= unknown.size() || made->text[i + 2] != '\x02')
-            return not_known(why ? why : because("it holds other bytes than text")), true;
-        out.add(unknown[k]);
-        i += 2;
+        return out;
+    };
+    const std::optional<Text> out = decoded(made->text);
+    if (!out) return not_known(why ? why : because("it holds other bytes than text")), true;
+    for (const auto& [file, text] : made->files) {
+        const std::optional<Text> whole = decoded(text);
+        if (!whole) return not_known(why ? why : because("it holds other bytes than text")), true;
+        write_file(Text(file, place), *whole, false);
     }
     set_status(made->status);
-    if (made->file.empty()) print(out);
-    else write_file(Text(made->file, place), out, false);
+    print(*out);
     return true;
 }
 

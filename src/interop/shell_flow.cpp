@@ -9,8 +9,10 @@ namespace lockstep::interop {
 
 State Interpreter::merged(const State& a, const State& b, const std::string& where, const Text::Why& cause) const {
     return merge(a, b, [&](const std::string& name, Place place) {
-        return because(fmt::format("{} is set on {} inside {}, and which way a run takes is not known{}{}", name, line_of(place),
-                                   where, cause ? ": " : "", cause ? cause->text : ""),
+        const std::string set =
+            place.line > 0 ? fmt::format("is set on {} inside {}", line_of(place), where) : fmt::format("depends on {}", where);
+        return because(fmt::format("{} {}, and which way a run takes is not known{}{}", name, set, cause ? ": " : "",
+                                   cause ? cause->text : ""),
                        cause);
     });
 }
@@ -130,8 +132,9 @@ void Interpreter::call(const Node& function, const Words& words) {
     Words given(words.begin() + 1, words.end());
     // "$@" of a script whose arguments are not known stands for none.
     std::erase_if(given, [](const Text& t) { return t.is_unset_or_empty() && (t.chars() == "$@" || t.chars() == "$*"); });
-    state_.has_arguments = given.size() + 1 == words.size();
-    state_.arguments = std::move(given), state_.arguments_why = nullptr;
+    const bool has_all = given.size() + 1 == words.size();
+    take_arguments(std::move(given), words[0].place());
+    state_.has_arguments = has_all;
     frames_.push_back({false, {}, {}});
     run(*function.parts.front());
     end_frame(fmt::format("the function of {}", line_of(function.place)));
@@ -145,8 +148,8 @@ void Interpreter::run_apart(bool exported_only, const std::function<void()>& bod
     std::swap(frames, frames_);
     if (exported_only) {
         std::erase_if(state_.variables, [](const auto& v) { return !v.second->is_exported && !v.first.starts_with("SLURM_"); });
-        state_.functions.clear();
-        state_.ends_at_failure = false;
+        std::erase_if(state_.functions, [&](const auto& f) { return !state_.exported_functions.contains(f.first); });
+        state_.ends_at_failure = state_.fails_in_pipes = state_.refuses_unset = state_.exports_all = false;
     }
     body();
     before.files = state_.files, before.output = state_.output;
@@ -181,7 +184,7 @@ void Interpreter::run_while(const Node& n) {
                                      before.variables.end(), equal) &&
                           state_.files == before.files && state_.arguments == before.arguments &&
                           input_.has_value() == input.has_value() && (!input_ || *input_ == *input) &&
-                          state_.output.size() == before.output.size();
+                          state_.output.size() == before.output.size() && state_.folder == before.folder;
         if (same) {  // every further pass does the same
             if (frames_.back().left.empty()) {
                 state_.flow = Flow::Exits;

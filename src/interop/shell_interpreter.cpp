@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "interop/shell_pattern.h"
@@ -16,6 +17,15 @@ namespace fs = std::filesystem;
 using Kind = Node::Kind;
 
 std::string shell_base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// A * or a ? outside of quotes, which stands for the names of files.
+bool has_bare_star(const Text& raw) {
+    for (size_t i = 0; i < raw.size(); i = end_of_quoted(raw, i, "")) {
+        const bool is_parameter = i > 0 && raw[i - 1] == '$';
+        if (!raw.why(i) && !is_parameter && (raw[i] == '*' || raw[i] == '?')) return true;
+    }
+    return false;
+}
 
 // Around a call that may go on for ever.
 struct Deeper {
@@ -58,7 +68,8 @@ Verdict Interpreter::succeeded() const {
 
 Word Interpreter::word_of(const Text& t) const {
     const Text::Why why = t.why();
-    return {t.chars(), where_of(t.place()), why ? why->text : "", id_of(t), why ? why->asks : ""};
+    return {t.chars(), where_of(t.place()),  why ? why->text : "",
+            id_of(t),  why ? why->asks : "", !t.empty() && t.is_unset_or_empty()};
 }
 
 // Of variables that nothing sets their names, else which value it is.
@@ -135,10 +146,16 @@ void Interpreter::run_redirected(const Node& n) {
         else if (r.op == "<<<") {
             input_ = joined(r.target);
             input_->add('\n', r.target.place());
-        } else if (r.op == "<") input_ = file_text(joined(r.target));
-        else if (r.op == "<&" || r.op == "<>" || r.descriptor > 1) continue;
+        } else if (r.op == "<") {
+            const Text name = joined(r.target);
+            if (name.chars() != "/dev/stdin") input_ = file_text(name);
+        } else if (r.op == "<&" || r.op == "<>" || r.descriptor > 1) continue;
         else if (r.op == ">&" && r.target.chars() != "1") elsewhere = true, file.reset();
-        else if (r.op != ">&") file = joined(r.target), appends = r.op.ends_with(">>");
+        else if (r.op != ">&") {
+            const Text name = joined(r.target);
+            if (name.chars() == "/dev/stdout" || name.chars() == "/dev/fd/1") continue;
+            file = name, appends = r.op.ends_with(">>");
+        }
     }
     if (!file && !elsewhere) {
         run_kind(n);
@@ -160,11 +177,14 @@ void Interpreter::run_pipeline(const Node& n) {
         condition(*n.parts.front());
     } else {
         const std::optional<Text> input = input_;
+        std::optional<int> failed = 0;  // of the last part that fails
+        Text::Why failed_why;
         for (size_t i = 0; i < n.parts.size(); ++i) {
             const bool is_last = i + 1 == n.parts.size();
             const Text kept = state_.output;
             if (!is_last) state_.output = {}, ++captures_;
             run_apart(false, [&] { run(*n.parts[i]); });
+            if (state_.status != 0) failed = state_.status, failed_why = state_.status_why;
             if (!is_last) {
                 --captures_;
                 input_ = state_.output;
@@ -172,6 +192,7 @@ void Interpreter::run_pipeline(const Node& n) {
             }
         }
         input_ = input;
+        if (state_.fails_in_pipes) set_status(failed, failed_why);
     }
     if (n.is_negated && state_.status) state_.status = *state_.status == 0;
 }
@@ -260,7 +281,13 @@ void Interpreter::run_simple(const Node& n) {
             const std::string& name = words[0].chars();
             if (name == "export" || name == "declare" || name == "typeset" || name == "local" || name == "readonly") break;
         }
-        for (Text& t : fields(r)) words.push_back(std::move(t));
+        const bool lists_files = !words.empty() && (words[0].chars() == "echo" || words[0].chars() == "set") && has_bare_star(r);
+        for (Text& t : fields(r)) {
+            if (lists_files && t.is_known())
+                t = Text::unknown(t.chars(), t.place(),
+                                  because(fmt::format("only a run knows which files {} stands for", t.chars())));
+            words.push_back(std::move(t));
+        }
     }
     if (!runs()) return;
     std::map<std::string, std::shared_ptr<const Variable>> before;
@@ -305,43 +332,146 @@ void Interpreter::run_command(const Words& words, const Words& raw) {
     run_external(words);
 }
 
-// A script that the command starts, as `bash FILE words`, in a process of its own.
-bool Interpreter::run_script_file(const Words& words) {
-    const std::string first = shell_base_name(words[0].chars());
-    for (size_t i = 0; i < words.size(); ++i) {
-        const std::string& word = words[i].chars();
-        if (!words[i].is_known() || !(word.ends_with(".sh") || word.ends_with(".slurm") || word.ends_with(".sbatch"))) continue;
-        const std::string before = i > 0 ? shell_base_name(words[i - 1].chars()) : "";
-        const bool starts =
-            i == 0 || before == "bash" || before == "sh" || first == "sbatch" || first == "srun" || first == "mpirun";
-        std::string reason;
-        const std::optional<Text> text = starts ? file_text(words[i], &reason) : std::nullopt;
-        constexpr size_t kMostFiles = 20;
-        if (!text || files_.size() > kMostFiles) return false;
-        files_.push_back(shell_base_name(word));
-        const Text numbered = text->is_known() ? Text::of_file(text->chars(), static_cast<int>(files_.size()) - 1) : *text;
-        run_apart(true, [&] {
-            state_.arguments = Words(words.begin() + static_cast<long>(i) + 1, words.end());
-            state_.has_arguments = true, state_.arguments_why = nullptr;
-            frames_.push_back({false, {}, {}});
-            run_text(numbered, files_.back());
-        });
-        out_.ended.clear();
-        return true;
+// `bash [-ex] FILE words`, `bash -c TEXT words`, `bash -s words` behind programs that start another.
+Interpreter::ShellCall Interpreter::shell_call(const Words& words) {
+    ShellCall out;
+    for (size_t i = 0; i < words.size() && out.shell == SIZE_MAX; ++i) {
+        const std::string name = shell_base_name(words[i].chars());
+        if (words[i].is_known() && (name == "bash" || name == "sh" || name == "bash-static")) out.shell = i;
+        if (words[i].is_known() && name == "python" && i == 0) return out;
     }
-    return false;
+    if (out.shell == SIZE_MAX) return out;
+    bool is_text = false, reads_input = false;
+    size_t i = out.shell + 1;
+    for (; i < words.size(); ++i) {
+        const std::string& word = words[i].chars();
+        if (word == "--") {
+            ++i;
+            break;
+        }
+        if (word.size() < 2 || (word[0] != '-' && word[0] != '+') || !words[i].is_known()) break;
+        if (word.starts_with("--")) {
+            i += word == "--rcfile" || word == "--init-file";
+            continue;
+        }
+        out.ends_at_failure |= word[0] == '-' && word.find('e') != std::string::npos;
+        is_text |= word.find('c') != std::string::npos;
+        reads_input |= word.find('s') != std::string::npos;
+        if (word.back() == 'o' || word.back() == 'O') ++i;
+    }
+    if (is_text) out.text = i, out.arguments = i + 1;
+    else if (reads_input || i >= words.size()) out.from_input = true, out.arguments = i;
+    else out.file = i, out.arguments = i + 1;
+    return out;
+}
+
+// A script that the command starts, as `bash FILE words`, in a process of its own.
+bool Interpreter::run_script_file(const Words& words, const ShellCall& shell) {
+    const std::string first = shell_base_name(words[0].chars());
+    const auto is_script = [](const std::string& word) {
+        return word.ends_with(".sh") || word.ends_with(".slurm") || word.ends_with(".sbatch");
+    };
+    size_t at = shell.file;
+    for (size_t i = 0; i < words.size() && shell.shell == SIZE_MAX && at == SIZE_MAX; ++i) {
+        static const std::set<std::string> starters = {"sbatch", "srun", "mpirun", "env", "timeout", "nice", "nohup", "stdbuf"};
+        if (words[i].is_known() && is_script(words[i].chars()) && (i == 0 || starters.contains(first))) at = i;
+    }
+    if (at >= words.size()) return false;
+    const std::string& word = words[at].chars();
+    std::string reason;
+    const std::optional<Text> text = file_text(words[at], &reason);
+    constexpr size_t kMostFiles = 20;
+    if (!text || (!text->empty() && text->why(0) && !words[at].is_known()) || files_.size() > kMostFiles) return false;
+    files_.push_back(words[at].is_known() ? shell_base_name(word) : word);
+    paths_.push_back(word.starts_with("/") ? word : (fs::path(folder()) / word).string());
+    const Text numbered = text->is_known() ? Text::of_file(text->chars(), static_cast<int>(files_.size()) - 1) : *text;
+    run_apart(true, [&] {
+        state_.ends_at_failure = shell.ends_at_failure;
+        state_.zero = Text(paths_.back(), words[at].place());
+        state_.arguments = Words(words.begin() + static_cast<long>(at) + 1, words.end());
+        state_.has_arguments = true, state_.arguments_why = nullptr;
+        frames_.push_back({false, {}, {}});
+        run_text(numbered, files_.back());
+    });
+    out_.ended.clear();
+    return true;
+}
+
+// `bash -s words <<END`, `sbatch --nodes 2 <<END`: a script that the command reads from its input.
+bool Interpreter::run_script_input(const Words& words, const ShellCall& shell) {
+    const std::string name = shell_base_name(words[0].chars());
+    if (!input_ || (name != "sbatch" && !shell.from_input)) return false;
+    Words arguments;
+    if (shell.from_input && shell.arguments < words.size())
+        arguments.assign(words.begin() + static_cast<long>(shell.arguments), words.end());
+    const Text text = *input_;
+    if (!text.empty() && text.why(0)) return false;
+    input_.reset();
+    run_apart(true, [&] {
+        state_.ends_at_failure = shell.ends_at_failure;
+        state_.arguments = arguments, state_.has_arguments = true, state_.arguments_why = nullptr;
+        frames_.push_back({false, {}, {}});
+        run_text(text, file_of(words[0].place()));
+    });
+    input_ = text;
+    out_.ended.clear();
+    return true;
+}
+
+// `env S=48 command`, `srun --export=ALL,S=48 command`: what the command has besides the variables of the script.
+void Interpreter::export_words(const Words& words) {
+    const std::string name = shell_base_name(words[0].chars());
+    const auto take = [&](const Text& t) {
+        const size_t equals = t.chars().find('=');
+        if (equals == std::string::npos || equals == 0 || end_of_name(t.chars(), 0) != equals) return false;
+        Variable v;
+        v.items[0] = t.part(equals + 1, t.size());
+        v.is_exported = true;
+        set(t.chars().substr(0, equals), v, t.place());
+        return true;
+    };
+    for (size_t i = 1; i < words.size(); ++i) {
+        const std::string& word = words[i].chars();
+        if (name == "env") {
+            if (word == "-u" && i + 1 < words.size()) state_.variables.erase(words[++i].chars());
+            else if (!take(words[i]) && !word.starts_with("-")) return;
+            continue;
+        }
+        const bool joined_by = word.starts_with("--export=");
+        if (!joined_by && word != "--export") continue;
+        if (!joined_by && ++i >= words.size()) return;
+        const Text& list = words[i];
+        for (size_t at = joined_by ? 9 : 0; at <= list.size();) {
+            const size_t comma = std::min(list.chars().find(',', at), list.size());
+            take(list.part(at, comma));
+            at = comma + 1;
+        }
+    }
 }
 
 void Interpreter::run_external(const Words& words) {
     const Deeper deeper(depth_, file_of(words[0].place()), words[0].place().line);
     const std::string name = shell_base_name(words.front().chars());
-    if (run_script_file(words)) return;
+    if (name != "env" && name != "srun" && name != "sbatch") return run_started(words);
+    const auto variables = state_.variables;
+    export_words(words);
+    run_started(words);
+    state_.variables = variables;
+}
+
+void Interpreter::run_started(const Words& words) {
+    const std::string name = shell_base_name(words.front().chars());
+    const ShellCall shell = shell_call(words);
+    if (run_script_file(words, shell) || run_script_input(words, shell)) return;
+    const Text::Why output = because(fmt::format("the output of `{}` is known to a run alone", name));
+    // Programs that change a file where it stands.
+    const bool edits = name == "perl" || name == "ed" || name == "ex" || name == "patch" || name == "yq" || name == "awk" ||
+                       name == "gawk" || name == "crudini" || name == "dos2unix" || name == "install" || name == "rsync";
+    for (size_t i = 1; edits && i < words.size(); ++i) forget_file(words[i], because(fmt::format("`{}` changes it", name)));
     std::vector<Word> kept;
     for (size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i].chars();
-        const std::string before = i > 1 ? shell_base_name(words[i - 2].chars()) : "";
-        const bool is_script =
-            i > 0 && words[i - 1].chars() == "-c" && (before == "bash" || before == "sh" || before == "bash-static");
+        const bool is_script = i == shell.text;
         const bool looks_so = word.find("--") != std::string::npos && word.find(".py") != std::string::npos &&
                               std::any_of(word.begin(), word.end(), is_shell_space);
         if (!is_script && !looks_so) {
@@ -349,7 +479,18 @@ void Interpreter::run_external(const Words& words) {
             continue;
         }
         try {
-            run_apart(true, [&] { run_text(words[i], file_of(words[i].place())); });
+            run_apart(true, [&] {
+                if (is_script) {
+                    state_.ends_at_failure = shell.ends_at_failure;
+                    const size_t behind = i + 1;
+                    if (behind < words.size()) state_.zero = words[behind];
+                    state_.arguments.clear();
+                    if (behind + 1 < words.size())
+                        state_.arguments.assign(words.begin() + static_cast<long>(behind) + 1, words.end());
+                    state_.has_arguments = true, state_.arguments_why = nullptr;
+                }
+                run_text(words[i], file_of(words[i].place()));
+            });
             out_.ended.clear();
         } catch (const UserError&) {
             if (is_script) throw;
@@ -360,11 +501,10 @@ void Interpreter::run_external(const Words& words) {
         constexpr size_t kMost = 10000;
         if (out_.commands.size() < kMost) {
             const Text::Why maybe = maybe_.empty() ? nullptr : maybe_.back();
-            out_.commands.push_back({std::move(kept), maybe ? maybe->text : "", maybe ? maybe->asks : ""});
+            out_.commands.push_back({std::move(kept), maybe ? maybe->text : "", maybe ? maybe->asks : "", folder()});
         }
     }
-    const Text::Why why = because(fmt::format("the output of `{}` is known to a run alone", name));
-    print(Text::unknown("$(...)", words[0].place(), why));
+    print(Text::unknown("$(...)", words[0].place(), output));
     set_status(std::nullopt, because(fmt::format("whether `{}` succeeds is known to a run alone", name)));
 }
 

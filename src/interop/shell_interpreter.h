@@ -64,7 +64,16 @@ private:
     void run_command(const Words& words, const Words& raw);
     void run_text(const Text& text, const std::string& origin);
     void run_apart(bool exported_only, const std::function<void()>& body);
-    bool run_script_file(const Words& words);
+    // What a command hands to another shell: its text, or a file that has it.
+    struct ShellCall {
+        size_t shell = SIZE_MAX, text = SIZE_MAX, file = SIZE_MAX, arguments = SIZE_MAX;
+        bool ends_at_failure = false, from_input = false;
+    };
+    static ShellCall shell_call(const Words& words);
+    bool run_script_file(const Words& words, const ShellCall& call);
+    bool run_script_input(const Words& words, const ShellCall& call);
+    void export_words(const Words& words);
+    void run_started(const Words& words);
     void run_external(const Words& words);
     Word word_of(const Text& t) const;
     static std::string id_of(const Text& t);
@@ -80,17 +89,26 @@ private:
     static Text::Why because(const std::string& text, const std::string& asks = {}) {
         return std::make_shared<const Reason>(Reason{text, asks, false});
     }
+    // The same of a value that is not empty where the variable is not set.
+    static Text::Why of_value(const Text::Why& why) {
+        return why && why->is_unset ? std::make_shared<const Reason>(Reason{why->text, why->asks, false}) : why;
+    }
     // The same of what depends on `cause`.
     static Text::Why because(const std::string& text, const Text::Why& cause) { return because(text, cause ? cause->asks : ""); }
 
     // Variables.
     void set(const std::string& name, const Text& value, Place place);
     void set(const std::string& name, Variable value, Place place);
-    void assign(const Text& raw, const Variable& attributes);
+    // `value`: what stands behind `=` where it has been expanded.
+    void assign(const Text& raw, const Variable& attributes, const Text* value = nullptr);
+    Text value_of_assigned(const Text& raw);
     void assign_array(Variable& to, const Text& inside);
     void make_local(const std::string& name);
+    void set_exported(const std::string& name, const std::string& value);
+    void take_environment();  // the variables of ScriptInputs
     void forget_variables(const std::string& why);
     static std::optional<size_t> end_of_assigned(const Text& raw);
+    std::string separators() const;  // of IFS
 
     // shell_expand.cpp
     Words fields(const Text& raw);
@@ -98,20 +116,26 @@ private:
     std::string pattern_of(const Text& raw, Text::Why& why);
     struct Value {
         Words items;
-        bool apart = false;  // "${A[@]}": each item is a word of its own
+        bool apart = false;            // "${A[@]}": each item is a word of its own
+        std::optional<Text> raw = {};  // the word of ${NAME-word}, which is expanded where it stands
     };
     class Fields;
-    void expand(const Text& raw, Fields& out);
+    // `splits_blanks`: blanks outside of quotes end words, as in ${NAME-a b}.
+    void expand(const Text& raw, Fields& out, bool splits_blanks = false);
     // False: it holds nothing but "$@" of no items, which is no word.
-    bool expand_quoted(const Text& raw, size_t begin, size_t end, Fields& out, bool in_document);
+    enum class Quoted { Word, Document, Inner };  // Inner: of "${NAME-word}", whose quotes do nothing
+    bool expand_quoted(const Text& raw, size_t begin, size_t end, Fields& out, Quoted kind);
     Value expansion(const Text& raw, size_t begin, size_t end);
     Value braces(const Text& raw, size_t begin, size_t end);
     Value changed(const std::string& name, Value value, const Text& raw, size_t at, size_t end, const Text& written);
     Value parameter(const std::string& name, Place place, const std::string& written);
     Value element(const std::string& name, const Text& subscript, Place place, const std::string& written);
     Text substituted(const Text& commands, Place place);
+    Text captured(const Text& commands, Place place);  // with the newlines at its end
     Text document(const Text& body);
-    Text::Why why_unset(const std::string& name) const;
+    Text::Why why_unset(const std::string& name);
+    int line_that_sets(const std::string& name) const;
+    void require_set(const std::string& name, const Value& value, Place place);  // under set -u
     std::optional<int64_t> number(const Text& expression, Text::Why& why);
     std::vector<Text> braced(const Text& raw);
 
@@ -140,22 +164,32 @@ private:
     void echo(const Words& words);
     void print_formatted(const Words& words);
     void change_folder(const Words& words);
+    void change_files(const std::string& name, const Words& words);  // cp, mv, ln, rm
+    void forget_file(const Text& name, const Text::Why& why);
+    std::string path_of(const Text& name) const;
+    bool is_removed(const Text& name) const;
+    void set_option(const std::string& name, bool on);
+    void take_arguments(Words arguments, Place place);  // become $1, $2, ...
     std::optional<Text> file_text(const Text& name, std::string* reason = nullptr) const;
     std::string resolved(const Text& name) const;
+    std::string folder() const { return state_.folder.is_known() ? state_.folder.chars() : "/"; }
     void write_file(const Text& name, const Text& text, bool appends);
 
     const std::string path_;
+    std::string text_;  // of the script
     const ScriptInputs& inputs_;
     Script& out_;
     State state_;
     std::vector<Frame> frames_;
     std::vector<std::string> files_;  // by Place::file
+    std::vector<std::string> paths_;  // theirs
     std::vector<Text::Why> maybe_;    // conditions that are not known around the present command
     std::optional<Text> input_;       // of the present command
     size_t steps_ = 0, characters_ = 0;
     int depth_ = 0;
     int captures_ = 0;              // what keeps the output: $(...), a pipe, a file
     int conditions_ = 0;            // around the present command: set -e does not act there
+    bool may_set_all_ = false;      // a file that the script changes in a way that is not known has been read
     bool has_substituted_ = false;  // a command in "$(...)" has set the status
     bool discards_ = false;         // commands are not kept: a loop's body runs for what it changes
 };

@@ -25,7 +25,7 @@ Interpreter::Value Interpreter::parameter(const std::string& name, Place place, 
     }
     const bool all = name == "@" || name == "*";
     if (all || name == "#" || std::isdigit(static_cast<unsigned char>(name[0]))) {
-        if (name == "0") return {{Text(resolved(Text(path_, place)), place)}};
+        if (name == "0") return {{state_.zero}};
         if (state_.arguments_why) return {{Text::unknown(written, place, state_.arguments_why)}};
         if (name == "#") return {{Text(std::to_string(state_.arguments.size()), place)}};
         constexpr size_t kDigits = 6;
@@ -43,8 +43,7 @@ Interpreter::Value Interpreter::parameter(const std::string& name, Place place, 
         if (!state_.find(name)) return unknown(fmt::format("{} is known to a run alone", written));
     if (name == "PWD" && !state_.find(name)) return {{state_.folder}};
     if (name == "LINENO") return {{Text(std::to_string(place.line), place)}};
-    if (name == "BASH_SOURCE")
-        return {{Text(place.file == 0 ? resolved(Text(path_, place)) : resolved(Text(file_of(place), place)), place)}};
+    if (name == "BASH_SOURCE") return {{Text(resolved(Text(paths_[static_cast<size_t>(place.file)], place)), place)}};
     const Variable* v = state_.find(name);
     if (!v) return {{Text::unknown(written, place, why_unset(name))}};
     if (v->why) return {{Text::unknown(written, place, v->why)}};
@@ -54,6 +53,13 @@ Interpreter::Value Interpreter::parameter(const std::string& name, Place place, 
     }
     const auto first = v->items.find(0);
     return first == v->items.end() ? Value{} : Value{{first->second}};
+}
+
+// `set -u` ends the script at a value that it has not. What the environment may have is left to the run.
+void Interpreter::require_set(const std::string& name, const Value& value, Place place) {
+    if (!state_.refuses_unset || !value.items.empty() || name == "@" || name == "*" || !runs()) return;
+    state_.flow = Flow::Exits;
+    out_.ended = fmt::format("{}, where {} has no value under `set -u`", line_of(place), name);
 }
 
 Interpreter::Value Interpreter::element(const std::string& name, const Text& subscript, Place place, const std::string& written) {
@@ -75,7 +81,7 @@ Interpreter::Value Interpreter::element(const std::string& name, const Text& sub
     }
     Text::Why why;
     std::optional<int64_t> index = number(subscript, why);
-    if (!index) return {{Text::unknown(written, place, why)}};
+    if (!index) return {{Text::unknown(written, place, of_value(why))}};
     v = state_.find(name);
     if (!v) return {};
     if (*index < 0 && !v->items.empty()) index = v->items.rbegin()->first + 1 + *index;
@@ -106,13 +112,23 @@ Interpreter::Value Interpreter::braces(const Text& raw, size_t begin, size_t end
     Text subscript;
     if (at < stop && s[at] == '[') {
         size_t close = at + 1;
-        while (close < stop && s[close] != ']') close = end_of_quoted(raw, close, path_);
+        for (int depth = 0; close < stop && (s[close] != ']' || depth > 0); close = end_of_quoted(raw, close, path_))
+            depth += s[close] == '[' ? 1 : s[close] == ']' ? -1 : 0;
         if (close >= stop) return not_known_here();
         subscript = raw.part(at + 1, close);
         at = close + 1;
     }
     const bool every = subscript.chars() == "@" || subscript.chars() == "*";
     if (refers) {
+        const bool lists_names = at + 1 == stop && (s[at] == '*' || s[at] == '@') && begins_shell_name(name[0]);
+        if (lists_names) {
+            for (const auto& [other, variable] : state_.variables) {
+                if (other.starts_with(name) && (variable->why || !variable->values().empty()))
+                    value.items.emplace_back(other, place);
+            }
+            value.apart = s[at] == '@';
+            return value;
+        }
         const Variable* v = state_.find(name);
         if (every && v && !v->why && at == stop) {
             for (const auto& [index, text] : v->items) value.items.emplace_back(std::to_string(index), place);
@@ -143,7 +159,7 @@ Interpreter::Value Interpreter::braces(const Text& raw, size_t begin, size_t end
         }
         size_t size = 0;
         for (const Text& t : value.items) {
-            if (const Text::Why why = t.why()) return unknown(why);
+            if (const Text::Why why = t.why()) return unknown(of_value(why));
             size += t.size();
         }
         return {{Text(std::to_string(size), place)}};
@@ -151,6 +167,7 @@ Interpreter::Value Interpreter::braces(const Text& raw, size_t begin, size_t end
     if (at == stop) {
         if (is_unset_parameter(value.items) && subscript.empty())
             value.items.front() = Text::unknown(written, place, value.items.front().why());
+        if (subscript.empty()) require_set(name, value, place);
         return value;
     }
     return changed(subscript.empty() ? name : name + "[" + subscript.chars() + "]", std::move(value), raw, at, stop,
@@ -174,21 +191,36 @@ Interpreter::Value Interpreter::changed(const std::string& name, Value value, co
         const bool absent = colon ? empty : is_known_unset;
         const bool all_unknown = !absent && first_why && value.items.size() == 1 && value.items.front().why(0);
         if (all_unknown && colon) return unknown(first_why);
-        if (op == '+') return absent ? Value{} : Value{{joined(rest(colon ? 2 : 1))}};
+        if (op == '+') return absent ? Value{} : Value{{}, false, rest(colon ? 2 : 1)};
         if (!absent) return value;
         if (op == '?') {
             const Text message = joined(rest(colon ? 2 : 1));
             state_.flow = Flow::Exits;
-            out_.ended = fmt::format("{}, which needs {} (\"{}\")", line_of(place), name, message.chars());
-            return unknown(because(fmt::format("{} is not set in the script", name), "--script-env " + name + "=VALUE"));
+            const std::string shown = std::isdigit(static_cast<unsigned char>(name[0])) ? "$" + name : name;
+            out_.ended = fmt::format("{}, which needs {} (\"{}\")", line_of(place), shown, message.chars());
+            return unknown(value.items.empty() ? why_unset(name) : first_why);
         }
+        if (op == '-') return {{}, false, rest(colon ? 2 : 1)};
         Text otherwise = joined(rest(colon ? 2 : 1));
-        if (op == '=') set(name, otherwise, place);
+        set(name, otherwise, place);
         return {{std::move(otherwise)}};
     }
     if (value.items.empty()) return value;
-    for (const Text& t : value.items) {
-        if (const Text::Why why = t.why()) return unknown(why);
+    // ${X##*-} and ${X%%-*} keep what stands behind the last and before the first "-".
+    const size_t mark = at + (op == '#' ? 3 : 2);
+    const bool cuts_all = (op == '#' || op == '%') && at + 4 == end && s[at + 1] == op && s[op == '#' ? at + 2 : at + 3] == '*' &&
+                          std::string("-_./=:,@").find(s[mark]) != std::string::npos;
+    for (Text& t : value.items) {
+        const Text::Why why = t.why();
+        if (!why) continue;
+        if (cuts_all && value.items.size() == 1) {
+            const size_t found = op == '#' ? t.chars().rfind(s[mark]) : t.chars().find(s[mark]);
+            const Text kept = op == '#' ? t.part(found + 1, t.size()) : t.part(0, found);
+            if (found != std::string::npos && !t.why(found) && kept.is_known()) return {{kept}};
+        }
+        bool is_part = false;
+        for (size_t i = 0; i < t.size(); ++i) is_part |= !t.why(i);
+        return unknown(is_part ? because(fmt::format("a part of {} is not known: {}", name, why->text), why) : why);
     }
     if (op == ':') {
         const Text inside = rest(1);
@@ -200,16 +232,27 @@ Interpreter::Value Interpreter::changed(const std::string& name, Value value, co
             comma < inside.size() ? number(inside.part(comma + 1, inside.size()), why) : std::optional<int64_t>(INT64_MAX);
         if (!offset || !length) return unknown(why);
         const auto cut = [&](int64_t size) {
+            if (*offset < -size) return std::pair<size_t, size_t>(0, 0);
             const int64_t from = std::clamp<int64_t>(*offset < 0 ? size + *offset : *offset, 0, size);
             const int64_t to = *length < 0 ? size + *length : *length > size - from ? size : from + *length;
             return std::pair(static_cast<size_t>(from), static_cast<size_t>(std::max(from, to)));
         };
         const bool is_list = value.apart || name == "@" || name.ends_with("[@]") || name.ends_with("[*]");
-        if (name == "@" || name == "*") {  // ${@:1} begins at $1
-            if (*offset < 1) return unknown(because(fmt::format("{} is not known to Lockstep", written.chars())));
-            value.items.insert(value.items.begin(), Text());
+        if (name == "@" || name == "*") value.items.insert(value.items.begin(), state_.zero);  // ${@:1} begins at $1
+        const Variable* list = is_list && name != "@" ? state_.find(name.substr(0, name.find('['))) : nullptr;
+        if (list && list->shape == Variable::Shape::List && !list->items.empty()) {
+            const int64_t last = list->items.rbegin()->first;
+            const int64_t from = *offset < 0 ? last + 1 + *offset : *offset;
+            if (from < 0 || *length < 0)
+                return from < 0 ? Value{} : unknown(because(fmt::format("{} has no length", written.chars())));
+            value.items.clear();
+            for (auto it = list->items.lower_bound(from); it != list->items.end(); ++it) {
+                if (static_cast<int64_t>(value.items.size()) >= *length) break;
+                value.items.push_back(it->second);
+            }
+            return value;
         }
-        if (is_list) {
+        if (is_list || name == "*") {
             const auto [from, to] = cut(static_cast<int64_t>(value.items.size()));
             value.items = Words(value.items.begin() + static_cast<long>(from), value.items.begin() + static_cast<long>(to));
             return value;
@@ -244,7 +287,7 @@ Interpreter::Value Interpreter::changed(const std::string& name, Value value, co
         if (why || too_long() || !pattern.is_known())
             return unknown(why ? why : because(fmt::format("{} is not known to Lockstep", written.chars())));
         for (Text& t : value.items) {
-            require_steps(t.size() * t.size() / 256);
+            require_steps(pattern.cost(t.size()));
             if (const auto cut = op == '#' ? pattern.prefix(t.chars(), doubled) : pattern.suffix(t.chars(), doubled))
                 t = op == '#' ? t.part(*cut, t.size()) : t.part(0, *cut);
         }
@@ -259,12 +302,22 @@ Interpreter::Value Interpreter::changed(const std::string& name, Value value, co
     const Pattern pattern(pattern_of(raw.part(from, std::min(slash, end)), why));
     const Text by = slash < end ? joined(raw.part(slash + 1, end)) : Text();
     if (!why) why = by.why();
+    const bool has_match =
+        by.chars().find('&') != std::string::npos && std::string("\"'\\").find(s[slash + 1]) == std::string::npos;
+    if (!why && has_match) why = because(fmt::format("what & stands for in {} depends on bash's version", written.chars()));
     if (why || too_long() || !pattern.is_known())
         return unknown(why ? why : because(fmt::format("{} is not known to Lockstep", written.chars())));
     for (Text& t : value.items) {
-        require_steps(t.size() * t.size() / 256);
+        require_steps(pattern.cost(t.size()));
         Text out;
         size_t i = 0;
+        if (pattern.is_empty() && (at_begin || at_end)) {
+            if (at_begin) out.add(by);
+            out.add(t);
+            if (at_end) out.add(by);
+            t = out;
+            continue;
+        }
         for (bool done = false; i < t.size() && !done;) {
             std::optional<size_t> match = pattern.longest_at(t.chars(), i);
             if (at_end && match && *match != t.size()) match.reset();

@@ -43,9 +43,9 @@ private:
         refuse_script(origin_, line(),
                       at_end() ? std::string("the script ends inside a command: close its blocks (fi, done, esac, }), or give "
                                              "the arguments of the run as a plain text file")
-                               : fmt::format("bash's grammar has no `{}` here: give a script that bash runs, or the arguments of "
+                               : fmt::format("bash's grammar has no {} here: give a script that bash runs, or the arguments of "
                                              "the run as a plain text file",
-                                             s_.substr(at_, end - at_)));
+                                             end == at_ ? "end of a line" : "`" + s_.substr(at_, end - at_) + "`"));
     }
     void expect(const char* what) {
         blanks();
@@ -106,6 +106,13 @@ private:
             n->parts.push_back(part);
         }
         --depth_;
+        return n;
+    }
+
+    // Of blocks, which hold one command at least.
+    Made commands() {
+        const Made n = list();
+        if (n->parts.empty()) unexpected();
         return n;
     }
 
@@ -251,11 +258,11 @@ private:
         const Made n = make(Kind::If);
         at_ += 2;
         while (true) {
-            n->parts.push_back(list());
+            n->parts.push_back(commands());
             if (!keyword("then")) unexpected();
-            n->parts.push_back(list());
+            n->parts.push_back(commands());
             if (keyword("elif")) continue;
-            if (keyword("else")) n->parts.push_back(list());
+            if (keyword("else")) n->parts.push_back(commands());
             if (!keyword("fi")) unexpected();
             return n;
         }
@@ -265,7 +272,7 @@ private:
         const Made n = make(Kind::While);
         n->is_negated = word == "until";
         at_ += word.size();
-        n->parts.push_back(list());
+        n->parts.push_back(commands());
         body(*n);
         return n;
     }
@@ -273,7 +280,7 @@ private:
         newlines();
         const bool braces = keyword("{");
         if (!braces && !keyword("do")) unexpected();
-        n.parts.push_back(list());
+        n.parts.push_back(commands());
         if (!keyword(braces ? "}" : "done")) unexpected();
     }
 

@@ -55,6 +55,11 @@ bool Pattern::is_known() const {
     return true;
 }
 
+size_t Pattern::cost(size_t size) const {
+    const bool may_be_long = text_.find('*') != std::string::npos;  // a match is tried from each place to the end
+    return may_be_long ? size * size / 128 * (1 + text_.size() / 16) : size * (1 + text_.size()) / 64;
+}
+
 // What follows the last * is tried at each later place.
 bool Pattern::matches(const std::string& text, size_t begin, size_t end) const {
     size_t p = 0, t = begin, star = std::string::npos, resume = begin;
@@ -82,12 +87,42 @@ bool Pattern::matches(const std::string& text, size_t begin, size_t end) const {
     }
 }
 
-std::optional<size_t> Pattern::prefix(const std::string& text, bool longest) const {
-    for (size_t i = 0; i <= text.size(); ++i) {
-        const size_t end = longest ? text.size() - i : i;
-        if (matches(text, 0, end)) return end;
+// All places of the pattern at which a match may stand go on together.
+std::vector<size_t> Pattern::ends(const std::string& text, size_t begin) const {
+    std::vector<size_t> out;
+    std::vector<char> here(text_.size() + 1, 0), next;
+    here[0] = 1;
+    for (size_t t = begin;; ++t) {
+        bool any = false;
+        for (size_t p = 0; p < text_.size(); ++p) {
+            if (here[p] && text_[p] == '*') here[p + 1] = 1;
+        }
+        if (here[text_.size()]) out.push_back(t);
+        if (t == text.size()) return out;
+        next.assign(text_.size() + 1, 0);
+        for (size_t p = 0; p < text_.size(); ++p) {
+            if (!here[p]) continue;
+            size_t behind = p;
+            bool holds = false;
+            if (text_[p] == '*') holds = true;
+            else if (text_[p] == '?') holds = true, behind = p + 1;
+            else if (text_[p] == '[' && bracket(text_, behind, text[t], holds)) {
+            } else {
+                if (text_[p] == '\\' && p + 1 < text_.size()) ++behind;
+                holds = text_[behind] == text[t];
+                ++behind;
+            }
+            if (holds) next[behind] = 1, any = true;
+        }
+        if (!any) return out;
+        std::swap(here, next);
     }
-    return std::nullopt;
+}
+
+std::optional<size_t> Pattern::prefix(const std::string& text, bool longest) const {
+    const std::vector<size_t> all = ends(text, 0);
+    if (all.empty()) return std::nullopt;
+    return longest ? all.back() : all.front();
 }
 
 std::optional<size_t> Pattern::suffix(const std::string& text, bool longest) const {
@@ -99,11 +134,8 @@ std::optional<size_t> Pattern::suffix(const std::string& text, bool longest) con
 }
 
 std::optional<size_t> Pattern::longest_at(const std::string& text, size_t begin) const {
-    for (size_t end = text.size(); end + 1 > begin; --end) {
-        if (matches(text, begin, end)) return end;
-        if (end == 0) break;
-    }
-    return std::nullopt;
+    const std::vector<size_t> all = ends(text, begin);
+    return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
 std::string Pattern::quoted(const std::string& text) {

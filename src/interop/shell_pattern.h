@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep::interop {
 
@@ -12,6 +14,9 @@ public:
 
     // Is the pattern one of these? Not known here: @(a|b) and its like.
     bool is_known() const;
+    bool is_empty() const { return text_.empty(); }
+    // Of cutting or replacing it in a text of this size, in steps of the interpreter.
+    size_t cost(size_t size) const;
     bool matches(const std::string& text) const { return matches(text, 0, text.size()); }
     bool matches(const std::string& text, size_t begin, size_t end) const;
     // Where the shortest or the longest part from the beginning ends that it matches; and of the part at the end, where it
@@ -25,6 +30,8 @@ public:
     static std::string quoted(const std::string& text);
 
 private:
+    // Ends of all parts from `begin` on that it matches, the shortest first.
+    std::vector<size_t> ends(const std::string& text, size_t begin) const;
     std::string text_;
 };
 

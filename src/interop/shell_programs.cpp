@@ -161,6 +161,7 @@ std::optional<std::string> shell_set(const std::string& text) {
         char c = text[i];
         if (c == '\\' && i + 1 < text.size()) {
             c = text[++i];
+            if (std::isdigit(static_cast<unsigned char>(c))) return std::nullopt;
             c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
         }
         if (i + 2 < text.size() && text[i + 1] == '-' &&
@@ -293,21 +294,43 @@ Output run_sort(const ProgramInputs& in) {
 }
 
 Output run_grep(const ProgramInputs& in) {
-    const auto o = shell_options(in.arguments, "ciqvoEFPwxe:");
-    if (!o || o->has('F') || o->has('P') || o->has('w') || o->has('x')) return std::nullopt;
-    Strings names = o->rest;
-    std::string pattern = o->of('e');
+    const auto o = shell_options(in.arguments, "ciqvoEFPwxhse:m:");
+    if (!o || o->has('F') || o->has('x')) return std::nullopt;
+    Strings names = o->rest, patterns;
+    for (size_t i = 0; i + 1 < in.arguments.size(); ++i) {
+        const std::string& word = in.arguments[i];
+        if (word.starts_with("-") && !word.starts_with("--") && word.ends_with("e")) patterns.push_back(in.arguments[i + 1]);
+    }
+    if (o->has('e') && patterns.empty()) patterns.push_back(o->of('e'));
     if (!o->has('e')) {
         if (names.empty()) return std::nullopt;
-        pattern = names.front();
+        patterns = {names.front()};
         names.erase(names.begin());
     }
     const auto text = shell_text(in, names);
-    const auto regex = Regex::compile(pattern, o->has('E') ? Regex::Kind::Extended : Regex::Kind::Basic, o->has('i'));
-    if (!text || !regex || names.size() > 1) return std::nullopt;
+    const auto most = shell_count(o->of('m', "999999999"));
+    if (!text || !most || names.size() > 1 || (o->has('o') && (patterns.size() > 1 || o->has('w')))) return std::nullopt;
+    const Regex::Kind kind = o->has('P') ? Regex::Kind::Perl : o->has('E') ? Regex::Kind::Extended : Regex::Kind::Basic;
+    std::vector<Regex> others;
+    for (const std::string& pattern : patterns) {
+        constexpr const char* kSpecial = ".[]{}()*+?|^$\\";
+        if (o->has('w') && pattern.find_first_of(kSpecial) != std::string::npos) return std::nullopt;
+        const auto one = Regex::compile(o->has('w') ? "(?<!\\w)" + pattern + "(?!\\w)" : pattern,
+                                        o->has('w') ? Regex::Kind::Perl : kind, o->has('i'));
+        if (!one) return std::nullopt;
+        others.push_back(*one);
+    }
+    const Regex first = others.front(), *const regex = &first;
+    others.erase(others.begin());
     Strings out;
     for (const std::string& line : lines_of(*text)) {
+        if (static_cast<long>(out.size()) >= *most && !o->has('o')) break;
+        if (o->has('m') && o->has('o') && !out.empty()) return std::nullopt;
         auto found = regex->find(line, 0);
+        for (const Regex& other : others) {
+            if (!found) found = other.find(line, 0);
+            if (other.failed()) return std::nullopt;
+        }
         if (regex->failed()) return std::nullopt;
         if (found.has_value() == o->has('v')) continue;
         if (!o->has('o')) out.push_back(line);
@@ -354,15 +377,18 @@ Output run_cat(const ProgramInputs& in) {
 // The words of the input on one line, behind those of the command.
 Output run_xargs(const ProgramInputs& in) {
     Strings words = in.arguments;
+    bool ends_line = true;
     if (!words.empty() && words.front() == "echo") words.erase(words.begin());
     else if (!words.empty()) return std::nullopt;
+    if (!words.empty() && words.front() == "-n") words.erase(words.begin()), ends_line = false;
+    if (!words.empty() && words.front().starts_with("-")) return std::nullopt;
     if (!in.input || in.input->find_first_of("'\"\\") != std::string::npos) return std::nullopt;
     std::string word;
     for (const char c : *in.input + "\n") {
         if (!std::isspace(static_cast<unsigned char>(c))) word += c;
         else if (!word.empty()) words.push_back(std::move(word)), word.clear();
     }
-    return ProgramOutput{fmt::format("{}\n", fmt::join(words, " "))};
+    return ProgramOutput{fmt::format("{}{}", fmt::join(words, " "), ends_line ? "\n" : "")};
 }
 
 Output run_uniq(const ProgramInputs& in) {

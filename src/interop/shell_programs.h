@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ struct ProgramInputs {
 struct ProgramOutput {
     std::string text = {};
     int status = 0;
-    std::string file = {};  // sed -i: the file that becomes `text`; empty: it is printed
+    std::map<std::string, std::string> files = {};  // what sed -i makes of them
 };
 
 // Is it one of these?

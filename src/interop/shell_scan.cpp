@@ -74,6 +74,7 @@ public:
         if (s_.compare(at + 1, 2, "((") == 0) return arithmetic(at);
         if (s_.compare(at + 1, 1, "(") == 0) return bracketed(at + 1);
         if (s_.compare(at + 1, 1, "{") == 0) return braces(at + 1);
+        if (s_.compare(at + 1, 1, "[") == 0) return old_arithmetic(at);
         return at + 1;
     }
 
@@ -136,6 +137,15 @@ private:
         while (i < s_.size() && s_[i] != '}') i = s_[i] == '{' ? braces(i) : piece(i);
         if (i >= s_.size()) never_closed("the bracket {", at);
         return i + 1;
+    }
+    // "$[...]"; one that nothing closes is no arithmetic.
+    size_t old_arithmetic(size_t at) {
+        int depth = 0;
+        for (size_t i = at + 1; i < s_.size() && s_[i] != '\n'; i = piece(i)) {
+            if (s_[i] == '[') ++depth;
+            if (s_[i] == ']' && --depth == 0) return i + 1;
+        }
+        return at + 1;
     }
     // "$((...))", or "$( (...) )" without the blank.
     size_t arithmetic(size_t at) {

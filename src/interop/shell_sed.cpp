@@ -21,7 +21,7 @@ struct SedCommand {
     bool is_negated = false, was_in_range = false;
     char name = 0;
     std::optional<Regex> regex;
-    std::string by;
+    std::string from, by;  // of y: characters and those that they become
     bool everywhere = false, prints = false;
     long only = 0;  // the match that is replaced; 0: the first
 };
@@ -72,6 +72,25 @@ private:
     bool command(SedCommand& c) {
         c.name = at_ < text_.size() ? text_[at_++] : 0;
         if (c.name == 'd' || c.name == 'p' || c.name == 'q') return true;
+        if (c.name == 'a' || c.name == 'i' || c.name == 'c') {
+            if (c.name == 'c' && c.addresses.size() == 2) return false;  // once for all of them
+            while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+            if (text_.compare(at_, 1, "\\") == 0) ++at_;
+            if (text_.compare(at_, 1, "\n") == 0) ++at_;
+            const size_t end = std::min(text_.find('\n', at_), text_.size());
+            c.by = text_.substr(at_, end - at_);
+            at_ = end;
+            return c.by.find('\\') == std::string::npos;
+        }
+        if (c.name == 'y' && at_ < text_.size()) {
+            const char separator = text_[at_];
+            const std::optional<std::string> from = until(separator);
+            --at_;
+            const std::optional<std::string> by = from ? until(separator) : std::nullopt;
+            if (!by || by->size() != from->size() || (*from + *by).find('\\') != std::string::npos) return false;
+            c.from = *from, c.by = *by;
+            return true;
+        }
         if (c.name != 's' || at_ >= text_.size()) return false;
         const char separator = text_[at_];
         const std::optional<std::string> pattern = until(separator);
@@ -120,16 +139,35 @@ private:
 // What "\1" and "&" of a replacement stand for.
 std::string sed_replacement(const std::string& by, const std::string& line, const Regex::Groups& groups) {
     std::string out;
+    char letters = 'E', next = 'E';  // \U \L \E of all that follows, \u \l of one character
+    const auto add = [&](const std::string& text) {
+        for (const char k : text) {
+            const char how = next != 'E' ? next : letters;
+            const auto c = static_cast<unsigned char>(k);
+            out += how == 'U' || how == 'u'   ? static_cast<char>(std::toupper(c))
+                   : how == 'L' || how == 'l' ? static_cast<char>(std::tolower(c))
+                                              : k;
+            next = 'E';
+        }
+    };
     for (size_t i = 0; i < by.size(); ++i) {
         const bool escaped = by[i] == '\\' && i + 1 < by.size();
         if (escaped) ++i;
+        if (escaped && std::string("ULE").find(by[i]) != std::string::npos) {
+            letters = by[i];
+            continue;
+        }
+        if (escaped && (by[i] == 'u' || by[i] == 'l')) {
+            next = by[i];
+            continue;
+        }
         const bool is_group = escaped && std::isdigit(static_cast<unsigned char>(by[i]));
         if (is_group || (by[i] == '&' && !escaped)) {
             const auto k = static_cast<size_t>(is_group ? by[i] - '0' : 0);
             if (k < groups.size() && groups[k].first != std::string::npos)
-                out += line.substr(groups[k].first, groups[k].second - groups[k].first);
+                add(line.substr(groups[k].first, groups[k].second - groups[k].first));
         } else {
-            out += escaped && by[i] == 't' ? '\t' : by[i];
+            add(std::string(1, escaped && by[i] == 't' ? '\t' : by[i]));
         }
     }
     return out;
@@ -177,10 +215,44 @@ bool sed_applies(SedCommand& c, const std::string& line, long number, bool is_la
     return holds != c.is_negated;
 }
 
+constexpr size_t kMostSedText = 1 << 17;
+
+// Nothing: it is too long, or an expression takes too long.
+std::optional<std::string> sed_output(std::vector<SedCommand>& commands, const std::string& text, bool quiet) {
+    if (text.size() > kMostSedText) return std::nullopt;
+    std::string out;
+    const std::vector<std::string> lines = lines_of(text);
+    for (size_t i = 0; i < lines.size(); ++i) {
+        std::string line = lines[i], behind;
+        bool deleted = false, quits = false;
+        for (SedCommand& c : commands) {
+            if (deleted || quits || !sed_applies(c, line, static_cast<long>(i) + 1, i + 1 == lines.size())) continue;
+            if (c.name == 'd') deleted = true;
+            if (c.name == 'q') quits = true;
+            if (c.name == 'i') out += c.by + "\n";
+            if (c.name == 'a') behind += c.by + "\n";
+            if (c.name == 'c') deleted = true, out += c.by + "\n";
+            if (c.name == 'y') {
+                for (char& k : line) {
+                    if (const size_t at = c.from.find(k); at != std::string::npos) k = c.by[at];
+                }
+            }
+            if (c.name == 'p' || (c.name == 's' && sed_replace(c, line) && c.prints)) out += line + "\n";
+            if (c.regex && c.regex->failed()) return std::nullopt;
+            if (out.size() + line.size() > kMostSedText) return std::nullopt;
+        }
+        const bool ends = i + 1 == lines.size() && !text.empty() && text.back() != '\n' && behind.empty();
+        if (!deleted && !quiet) out += line + (ends ? "" : "\n");
+        out += behind;
+        if (quits) break;
+    }
+    return out;
+}
+
 }  // namespace
 
 std::optional<ProgramOutput> run_sed(const ProgramInputs& in) {
-    std::string script;
+    std::string script, suffix;
     std::vector<std::string> names;
     bool in_place = false, quiet = false, has_script = false;
     Regex::Kind kind = Regex::Kind::Basic;
@@ -189,14 +261,15 @@ std::optional<ProgramOutput> run_sed(const ProgramInputs& in) {
         if (word == "-e" || word == "--expression") {
             if (++i >= in.arguments.size()) return std::nullopt;
             script += in.arguments[i] + "\n", has_script = true;
-        } else if (word == "-i" || word == "--in-place") {
+        } else if (word.starts_with("-i") || word.starts_with("--in-place")) {
             in_place = true;
+            const size_t equals = word.find('=');
+            suffix = word.starts_with("-i") ? word.substr(2) : equals == std::string::npos ? "" : word.substr(equals + 1);
+            if (suffix.find_first_of("*/") != std::string::npos) return std::nullopt;
         } else if (word == "-n" || word == "--quiet") {
             quiet = true;
         } else if (word == "-E" || word == "-r") {
             kind = Regex::Kind::Extended;
-        } else if (word == "-ne" || word == "-ie") {
-            return std::nullopt;
         } else if (word.size() > 1 && word[0] == '-') {
             return std::nullopt;
         } else if (!has_script) {
@@ -206,32 +279,31 @@ std::optional<ProgramOutput> run_sed(const ProgramInputs& in) {
         }
     }
     std::vector<SedCommand> commands;
-    if (!has_script || names.size() > 1 || (in_place && names.empty()) || !SedScript(script, kind).parse(commands))
-        return std::nullopt;
-    const std::optional<std::string> text = names.empty() ? in.input : in.file(names[0]);
-    constexpr size_t kMost = 1 << 17;
-    if (!text || text->size() > kMost || commands.size() > 200) return std::nullopt;
+    if (!has_script || (in_place && names.empty()) || !SedScript(script, kind).parse(commands)) return std::nullopt;
+    if (commands.size() > 200) return std::nullopt;
     ProgramOutput out;
-    const std::vector<std::string> lines = lines_of(*text);
-    for (size_t i = 0; i < lines.size(); ++i) {
-        std::string line = lines[i];
-        bool deleted = false, quits = false;
-        for (SedCommand& c : commands) {
-            if (deleted || !sed_applies(c, line, static_cast<long>(i) + 1, i + 1 == lines.size())) continue;
-            if (c.name == 'd') deleted = true;
-            if (c.name == 'q') quits = true;
-            if (c.name == 'p' || (c.name == 's' && sed_replace(c, line) && c.prints)) out.text += line + "\n";
-            if (c.regex && c.regex->failed()) return std::nullopt;
-            if (out.text.size() + line.size() > kMost) return std::nullopt;
+    if (!in_place) {
+        std::optional<std::string> text = names.empty() ? in.input : std::optional<std::string>("");
+        for (const std::string& name : names) {
+            const std::optional<std::string> more = in.file(name);
+            if (!more || text->size() + more->size() > kMostSedText) return std::nullopt;
+            *text += *more;
         }
-        const bool ends = i + 1 == lines.size() && !text->empty() && text->back() != '\n';
-        if (!deleted && !quiet) out.text += line + (ends ? "" : "\n");
-        if (quits) break;
+        const std::optional<std::string> made = text ? sed_output(commands, *text, quiet) : std::nullopt;
+        if (!made) return std::nullopt;
+        out.text = *made;
+        return out;
     }
-    if (in_place) out.file = names[0];
+    for (const std::string& name : names) {
+        const std::optional<std::string> text = in.file(name);
+        std::vector<SedCommand> fresh = commands;
+        const std::optional<std::string> made = text ? sed_output(fresh, *text, quiet) : std::nullopt;
+        if (!made) return std::nullopt;
+        out.files[name] = *made;
+        if (!suffix.empty()) out.files[name + suffix] = *text;
+    }
     return out;
 }
-
 std::optional<ProgramOutput> run_expr(const ProgramInputs& in) {
     const std::vector<std::string>& a = in.arguments;
     const auto whole = [](const std::string& text) {
@@ -240,7 +312,7 @@ std::optional<ProgramOutput> run_expr(const ProgramInputs& in) {
         return !digits.empty() && digits.size() <= kDigits && digits.find_first_not_of("0123456789") == std::string::npos;
     };
     const auto result = [](const std::string& text) {
-        return ProgramOutput{text + "\n", text.empty() || text == "0" ? 1 : 0, ""};
+        return ProgramOutput{text + "\n", text.empty() || text == "0" ? 1 : 0, {}};
     };
     if (a.size() == 2 && a[0] == "length") return result(std::to_string(a[1].size()));
     if (a.size() == 3 && a[1] == ":") {

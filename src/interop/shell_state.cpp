@@ -18,12 +18,27 @@ size_t Variable::size() const {
 
 bool Variable::operator==(const Variable& other) const {
     const bool same_why = (!why && !other.why) || (why && other.why && *why == *other.why);
-    return shape == other.shape && items == other.items && table == other.table && same_why && is_integer == other.is_integer;
+    return shape == other.shape && items == other.items && table == other.table && same_why && is_integer == other.is_integer &&
+           refers_to == other.refers_to;
 }
 
 const Variable* State::find(const std::string& name) const {
     const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.get();
+    if (found == variables.end()) return nullptr;
+    if (found->second->refers_to.empty()) return found->second.get();
+    const auto target = variables.find(target_of(name));
+    return target == variables.end() ? nullptr : target->second.get();
+}
+
+std::string State::target_of(const std::string& name) const {
+    std::string out = name;
+    constexpr int kMost = 8;
+    for (int i = 0; i < kMost; ++i) {
+        const auto found = variables.find(out);
+        if (found == variables.end() || found->second->refers_to.empty()) break;
+        out = found->second->refers_to;
+    }
+    return out;
 }
 
 namespace {
@@ -52,8 +67,10 @@ State merge(const State& a, const State& b, const std::function<Text::Why(const 
     }
     for (const std::string& name : shell_names_of(a.files, b.files)) {
         const auto x = a.files.find(name), y = b.files.find(name);
-        if (x != a.files.end() && y != b.files.end() && *x->second == *y->second) continue;
-        const Place place = (x != a.files.end() ? x : y)->second->place();
+        const Text* const in_a = x == a.files.end() ? nullptr : x->second.get();
+        const Text* const in_b = y == b.files.end() ? nullptr : y->second.get();
+        if (x != a.files.end() && y != b.files.end() && (in_a == in_b || (in_a && in_b && *in_a == *in_b))) continue;
+        const Place place = in_a ? in_a->place() : in_b ? in_b->place() : Place();
         out.files[name] = std::make_shared<const Text>(Text::unknown("?", place, why_of(name, place)));
     }
     for (const std::string& name : shell_names_of(a.functions, b.functions)) {

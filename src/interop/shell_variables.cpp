@@ -2,10 +2,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "interop/shell_interpreter.h"
 
 namespace lockstep::interop {
+namespace {
+
+// Behind the "[...]" that begins at `at`; 0: nothing closes it.
+size_t end_of_subscript(const Text& raw, size_t at) {
+    int depth = 0;
+    while (at < raw.size()) {
+        const char c = raw[at];
+        at = end_of_quoted(raw, at, "");
+        if (c == '[') ++depth;
+        if (c == ']' && --depth == 0) return at;
+    }
+    return 0;
+}
+
+}  // namespace
 
 void Interpreter::set(const std::string& name, Variable value, Place place) {
     constexpr size_t kMost = 1 << 20, kMostOfAll = 1 << 23;
@@ -16,11 +32,25 @@ void Interpreter::set(const std::string& name, Variable value, Place place) {
                       fmt::format("{} has more than {} characters: no command line is as long", name, kMost));
     require_steps(1 + size / 64);
     value.place = place;
+    value.is_exported |= state_.exports_all;
     if (const Variable* before = state_.find(name)) {
+        if (before->is_readonly) return set_status(1);
         value.is_exported |= before->is_exported;
         value.is_integer |= before->is_integer;
+        if (value.letters == 0) value.letters = before->letters;
     }
-    state_.variables[name] = std::make_shared<const Variable>(std::move(value));
+    if (value.letters != 0) {
+        for (auto& [index, text] : value.items) {
+            Text changed;
+            for (size_t i = 0; i < text.size(); ++i) {
+                const auto c = static_cast<unsigned char>(text[i]);
+                if (text.why(i)) changed.add(text, i, i + 1);
+                else changed.add(static_cast<char>(value.letters == 'u' ? std::toupper(c) : std::tolower(c)), text.place(i));
+            }
+            text = changed;
+        }
+    }
+    state_.variables[state_.target_of(name)] = std::make_shared<const Variable>(std::move(value));
 }
 
 void Interpreter::set(const std::string& name, const Text& value, Place place) {
@@ -38,9 +68,8 @@ std::optional<size_t> Interpreter::end_of_assigned(const Text& raw) {
     size_t at = end_of_name(s, 0);
     if (at == 0) return std::nullopt;
     if (at < s.size() && s[at] == '[') {
-        at = s.find(']', at);
-        if (at == std::string::npos) return std::nullopt;
-        ++at;
+        at = end_of_subscript(raw, at);
+        if (at == 0) return std::nullopt;
     }
     if (s.compare(at, 2, "+=") == 0) return at + 2;
     if (s.compare(at, 1, "=") == 0) return at + 1;
@@ -84,7 +113,17 @@ void Interpreter::assign_array(Variable& to, const Text& inside) {
     }
 }
 
-void Interpreter::assign(const Text& raw, const Variable& attributes) {
+// What stands behind `=`, expanded.
+Text Interpreter::value_of_assigned(const Text& raw) {
+    const Text value = raw.part(*end_of_assigned(raw), raw.size());
+    const std::string name = raw.chars().substr(0, end_of_name(raw.chars(), 0));
+    // "DATA=<path to the data>": a place to fill in.
+    const bool is_place = value.size() > 1 && value[0] == '<' && value[1] != '(';
+    if (!is_place) return joined(value);
+    return Text::unknown("$" + name, raw.place(), because(fmt::format("{} is a place to fill in: {}", name, value.chars())));
+}
+
+void Interpreter::assign(const Text& raw, const Variable& attributes, const Text* expanded) {
     const std::string& s = raw.chars();
     const size_t value_at = *end_of_assigned(raw), name_end = end_of_name(s, 0);
     const std::string name = s.substr(0, name_end);
@@ -94,6 +133,7 @@ void Interpreter::assign(const Text& raw, const Variable& attributes) {
     Variable v = before ? *before : Variable();
     if (attributes.shape != Variable::Shape::Scalar) v.shape = attributes.shape;
     v.is_integer |= attributes.is_integer, v.is_exported |= attributes.is_exported;
+    if (attributes.letters != 0) v.letters = attributes.letters;
     const Text value_raw = raw.part(value_at, raw.size());
     if (s.compare(value_at, 1, "(") == 0 && s.back() == ')') {
         Variable made;
@@ -103,15 +143,11 @@ void Interpreter::assign(const Text& raw, const Variable& attributes) {
         assign_array(made, value_raw.part(1, value_raw.size() - 1));
         return set(name, std::move(made), place);
     }
-    // "DATA=<path to the data>": a place to fill in.
-    const bool is_place = value_raw.size() > 1 && value_raw[0] == '<' && value_raw[1] != '(';
-    Text value =
-        is_place ? Text::unknown("$" + name, place, because(fmt::format("{} is a place to fill in: {}", name, value_raw.chars())))
-                 : joined(value_raw);
+    Text value = expanded ? *expanded : value_of_assigned(raw);
     Text::Why why;
     if (v.is_integer) {
         const std::optional<int64_t> n = number(value, why);
-        value = n ? Text(std::to_string(*n), place) : Text::unknown("$" + name, place, why);
+        value = n ? Text(std::to_string(*n), place) : Text::unknown("$" + name, place, of_value(why));
     }
     before = state_.find(name);  // ${NAME:=value} may have set it
     const auto added = [&](const Text& to) {
@@ -126,7 +162,7 @@ void Interpreter::assign(const Text& raw, const Variable& attributes) {
         return whole;
     };
     if (s[name_end] == '[') {
-        const Text subscript = raw.part(name_end + 1, s.find(']', name_end));
+        const Text subscript = raw.part(name_end + 1, end_of_subscript(raw, name_end) - 1);
         if (v.shape == Variable::Shape::Scalar) v.shape = Variable::Shape::List;
         if (v.shape == Variable::Shape::Table) {
             const Text key = joined(subscript);
@@ -166,10 +202,28 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
     Variable attributes;
     bool is_local = name == "local" || name == "declare" || name == "typeset", of_functions = false, refers = false;
     attributes.is_exported = name == "export";
-    set_status(0);
+    bool is_readonly = name == "readonly", unexports = false;
+    // All words are expanded before the first of them is set.
+    struct Declared {
+        Text raw;
+        std::optional<Text> value;  // of NAME=value
+        Words words;
+    };
+    std::vector<Declared> all;
     for (size_t i = 1; i < raw.size(); ++i) {
-        const std::string& word = raw[i].chars();
-        if (word.size() > 1 && (word[0] == '-' || word[0] == '+') && !raw[i].why(0)) {
+        const std::optional<size_t> value = end_of_assigned(raw[i]);
+        const bool is_compound = value && raw[i].chars().compare(*value, 1, "(") == 0;
+        for (const Text& t : is_compound ? Words{raw[i]} : braced(raw[i])) {
+            if (is_compound) all.push_back({t, std::nullopt, {}});
+            else if (end_of_assigned(t)) all.push_back({t, value_of_assigned(t), {}});
+            else all.push_back({t, std::nullopt, fields(t)});
+        }
+    }
+    if (!runs()) return true;
+    set_status(0);
+    for (const Declared& d : all) {
+        const std::string& word = d.raw.chars();
+        if (word.size() > 1 && (word[0] == '-' || word[0] == '+') && !d.raw.why(0)) {
             const bool on = word[0] == '-';
             for (const char c : word) {
                 if (c == 'a' && on) attributes.shape = Variable::Shape::List;
@@ -179,10 +233,22 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
                 if (c == 'g') is_local = false;
                 if (c == 'n' && name != "export") refers = true;
                 if (c == 'f' || c == 'F' || c == 'p') of_functions = true;
+                if (c == 'r') is_readonly = true;
+                if (c == 'u' || c == 'l') attributes.letters = c;
+                if (c == 'n' && name == "export") unexports = true, attributes.is_exported = false;
             }
             continue;
         }
-        if (of_functions) continue;
+        if (of_functions) {
+            if (attributes.is_exported) state_.exported_functions.insert(word);
+            continue;
+        }
+        if (unexports && !d.value && state_.find(word)) {
+            auto kept = std::make_shared<Variable>(*state_.find(word));
+            kept->is_exported = false;
+            state_.variables[state_.target_of(word)] = kept;
+            continue;
+        }
         const auto declare = [&](const Text& t, bool is_assignment) {
             const std::string declared = t.chars().substr(0, end_of_name(t.chars(), 0));
             if (is_local) {
@@ -196,23 +262,37 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
                     set(declared, v, t.place());
                 }
             }
-            if (is_assignment) assign(t, attributes);
+            if (is_assignment) assign(t, attributes, d.value ? &*d.value : nullptr);
             else if (const Variable* v = state_.find(declared)) {
                 Variable changed = *v;
                 changed.is_exported |= attributes.is_exported, changed.is_integer |= attributes.is_integer;
                 set(declared, changed, v->place);
             }
-            if (refers) {
-                Variable v;
-                v.why = because(fmt::format("{} refers to another variable", declared));
-                set(declared, v, t.place());
+            if (is_readonly && state_.find(declared)) {
+                auto kept = std::make_shared<Variable>(*state_.find(declared));
+                kept->is_readonly = true;
+                state_.variables[state_.target_of(declared)] = kept;
             }
         };
-        if (end_of_assigned(raw[i])) {
-            declare(raw[i], true);
+        if (refers) {
+            const std::string declared = word.substr(0, end_of_name(word, 0));
+            if (is_local) make_local(declared);
+            Variable v;
+            v.place = d.raw.place();
+            const std::string target = d.value ? d.value->chars() : "";
+            if (d.value && d.value->is_known() && end_of_name(target, 0) == target.size() && !target.empty() &&
+                target != declared)
+                v.refers_to = target;
+            else v.why = because(fmt::format("{} refers to another variable, and which one is not known", declared));
+            if (d.value && v.why) forget_variables(fmt::format("`{} -n` on {}", name, line_of(v.place)));
+            state_.variables[declared] = std::make_shared<const Variable>(v);
             continue;
         }
-        for (const Text& field : fields(raw[i])) {
+        if (end_of_assigned(d.raw)) {
+            declare(d.raw, true);
+            continue;
+        }
+        for (const Text& field : d.words) {
             const size_t equals = field.chars().find('=');
             if (equals == std::string::npos) {
                 if (field.is_known() && end_of_name(field.chars(), 0) == field.size()) declare(field, false);
@@ -226,21 +306,23 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
             Variable v;
             v.items[0] = field.part(equals + 1, field.size());
             v.is_exported = attributes.is_exported;
-            set(target, v, raw[i].place());
+            set(target, v, d.raw.place());
         }
     }
     return true;
 }
 
-// A command that may set any variable, and is not known.
+// A command that may set any variable, and is not known. What --script-env gives is what it leaves there.
 void Interpreter::forget_variables(const std::string& command) {
     for (auto& [name, variable] : state_.variables) {
         if (name.starts_with("SLURM_") || name == "IFS" || variable->why) continue;
         auto changed = std::make_shared<Variable>(*variable);
         changed->why = because(
-            fmt::format("{} is set on {}, and {}, which is not known, may change it", name, line_of(variable->place), command));
+            fmt::format("{} is set on {}, and {}, which is not known, may change it", name, line_of(variable->place), command),
+            "--script-env " + name + "=VALUE");
         variable = changed;
     }
+    take_environment();
 }
 
 }  // namespace lockstep::interop

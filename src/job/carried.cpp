@@ -81,6 +81,18 @@ void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
                     own ? "the checkpoint's, " + *own : "the tokenizer that the model was trained with", used.advice));
 }
 
+bool is_known_other_tokenizer(const Stored& stored, const std::string& file) {
+    if (stored.manifest.tokenizer.empty())
+        return stored.manifest.steps > 0 && stored.recipe.text("training.dataset") == "synthetic";
+    const UsedTokenizer used{file, "--tokenizer", ""};
+    try {
+        require_same_tokenizer(stored, used);
+        return false;
+    } catch (const UserError&) {
+        return !extends_tokenizer(stored, used);
+    }
+}
+
 std::vector<std::string> changes(const compile::Recipe& before, const compile::Recipe& now) {
     const auto old = compile::effective(before);
     const std::map<std::string, std::string> was(old.begin(), old.end());

@@ -33,6 +33,10 @@ bool is_extended_tokenizer(const std::string& known, const std::string& larger);
 // Is `used` the checkpoint's tokenizer with more tokens?
 bool extends_tokenizer(const Stored& stored, const UsedTokenizer& used);
 
+// Is it certain that `file`, which is no extension of the checkpoint's tokenizer, is not what its model was trained with? Of a
+// folder of transformers without a tokenizer.json that is not known; a run on synthetic tokens knew none.
+bool is_known_other_tokenizer(const Stored& stored, const std::string& file);
+
 // The keys that act and differ, except those of [model], in the order of the table of keys: "optimizer.lr 0.001 -> 0.0005".
 std::vector<std::string> changes(const compile::Recipe& before, const compile::Recipe& now);
 

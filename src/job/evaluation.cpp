@@ -87,17 +87,35 @@ int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tok
     return sum;
 }
 
+// A tokenizer may have tokens that were added behind the rows of its model: text without them can be evaluated.
+void require_rows(const data::TokenStream& stream, const data::Tokenizer& tokenizer, int64_t vocab) {
+    std::vector<int32_t> some(1 << 16);
+    for (int64_t begin = 0; begin < stream.tokens(); begin += static_cast<int64_t>(some.size())) {
+        some.resize(static_cast<size_t>(std::min<int64_t>(std::ssize(some), stream.tokens() - begin)));
+        stream.read(begin, some);
+        const auto missing = std::find_if(some.begin(), some.end(), [&](int32_t id) { return id >= vocab; });
+        if (missing == some.end()) continue;
+        throw UserError(
+            "eval.no_row", stream.name(),
+            fmt::format("{} holds the token '{}' ({}), for which the model has no row: it has {}. Evaluate text "
+                        "without this token, or a model that was trained with model.vocab_size = {}",
+                        stream.name(), tokenizer.decode_one(*missing, false), *missing, vocab, tokenizer.vocab_size()));
+    }
+}
+
 // Refuses tokens that mean nothing to the checkpoint's model.
 void require_fitting(const Tokens& tokens, const EvaluationOptions& options, const Stored& stored) {
     if (!options.accepts_other_tokenizer && !tokens.tokenizer_file.empty())
         require_same_tokenizer(stored, {tokens.tokenizer_file, options.tokens.empty() ? "--data" : "--tokens", kInsist});
     const int64_t vocab = compile::config_of(stored.recipe).model.size("vocab_size");
+    if (tokens.stream.vocab_size() <= vocab) return;
+    if (tokens.tokenizer && !tokens.tokenizer_file.empty() && !is_known_other_tokenizer(stored, tokens.tokenizer_file))
+        return require_rows(tokens.stream, *tokens.tokenizer, vocab);
     const std::string name = tokens.stream.name();
-    if (tokens.stream.vocab_size() > vocab)
-        throw UserError("eval.vocabulary", name,
-                        fmt::format("the vocabulary of {} has {} tokens, but that of the model has {}: prepare the text with the "
-                                    "model's own tokenizer (`lockstep data prepare --tokenizer`)",
-                                    name, tokens.stream.vocab_size(), vocab));
+    throw UserError("eval.vocabulary", name,
+                    fmt::format("the vocabulary of {} has {} tokens, but that of the model has {}: prepare the text with the "
+                                "model's own tokenizer (`lockstep data prepare --tokenizer`)",
+                                name, tokens.stream.vocab_size(), vocab));
 }
 
 }  // namespace

@@ -145,8 +145,17 @@ HuggingFaceModel read_llama(const Json& json, const std::string& origin, const F
     c.require("hidden_act", "silu");
     c.require("mlp_bias", false);
     c.require("attention_bias", false);
+    const int64_t window = is_mistral ? c.integer_or_null("sliding_window", 4096, 0) : 0;
+    // transformers' Mistral gives every layer the window, whatever types layers have.
+    const char* type = window > 0 ? "sliding_attention" : "full_attention";
     for (const Json& layer : c.get<Json>("layer_types", Json::array())) {
-        if (layer != "full_attention") c.unsupported("layer_types", "layers are all alike here, with full attention");
+        if (layer == type) continue;
+        if (window > 0)
+            c.unsupported("layer_types",
+                          fmt::format("transformers gives all layers of a mistral the sliding_window of {}: remove "
+                                      "layer_types, or set sliding_window to null for full attention",
+                                      window));
+        c.unsupported("layer_types", "layers are all alike here, with full attention");
     }
     const int64_t layers = c.integer("num_hidden_layers", family.layers), heads = c.integer("num_attention_heads", family.heads),
                   context = c.get<int64_t>("max_position_embeddings", family.context);
@@ -162,7 +171,7 @@ HuggingFaceModel read_llama(const Json& json, const std::string& origin, const F
     c.set("tie_embeddings", int64_t{c.get<bool>("tie_word_embeddings", false)});
     c.set("qk_norm", int64_t{family.type == "qwen3"});
     c.set("qkv_bias", int64_t{family.type == "qwen2"});
-    c.set("sliding_window", is_mistral ? c.integer_or_null("sliding_window", 4096, 0) : int64_t{0});
+    c.set("sliding_window", window);
     read_rope(c, context);
     return c.finish(context);
 }

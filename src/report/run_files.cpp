@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kNoEnd = "no end recorded";
+constexpr const char *kNoEnd = "no end recorded", *kRefused = "refused";
 constexpr size_t kMostPoints = 4000;  // of a curve in a page
 constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"step", "step"},
                                                                            {"loss", "loss_metrics/global_avg_loss"},
@@ -216,10 +216,11 @@ std::map<std::string, std::vector<double>> metrics_columns(const std::string& pa
 
 Json summary_of(const Json& run) {
     const Json& m = run["metrics"];
-    Json start, end, best, best_step;
+    Json start, end, best, best_step, refusal;
     int64_t starts = 0, not_counted = 0;
     for (const Json& e : run["events"]) {
-        if (e["event"] == "start") start = e, end = nullptr, ++starts;
+        if (e["event"] == "start") start = e, end = refusal = nullptr, ++starts;
+        if (e["event"] == "refused" && start.is_null()) refusal = e;
         if (e["event"] == "end") end = e;
         if (e["event"] == "not_counted") ++not_counted;
     }
@@ -237,7 +238,8 @@ Json summary_of(const Json& run) {
     };
     const auto known_or = [](const Json& value, const Json& other) { return value.is_null() ? other : value; };
     return {{"folder", run["folder"]},
-            {"status", end.is_null() ? Json(kNoEnd) : at(end, "reason")},
+            {"status", !end.is_null() ? at(end, "reason") : Json(refusal.is_null() ? kNoEnd : kRefused)},
+            {"refusal", at(refusal, "text")},  // of a run that never began
             {"steps", last_known(m["step"])},
             {"of_steps", at(start, "steps")},
             {"final_loss", last_known(m["loss"])},
@@ -259,14 +261,26 @@ Json summary_of(const Json& run) {
 
 bool has_end(const Json& summary) { return summary["status"] != kNoEnd; }
 
+namespace {
+
+// "3 of 6"; a start may ask for fewer steps than its run has done.
+std::string steps_text(const Json& s) {
+    const auto text = [](const Json& x) { return x.is_number() ? fmt::format("{:.0f}", x.get<double>()) : std::string("-"); };
+    const Json &done = s["steps"], &asked = s["of_steps"];
+    if (done.is_number() && asked.is_number() && done.get<double>() > asked.get<double>())
+        return fmt::format("{} (the last start asked for {})", text(done), text(asked));
+    return asked.is_number() ? fmt::format("{} of {}", text(done), text(asked)) : text(done);
+}
+
+}  // namespace
+
 std::string progress_text(const Json& s) {
     const auto text = [&](const char* key, auto with) {
         return s[key].is_number() ? with(s[key].template get<double>()) : std::string("-");
     };
-    const auto whole = [](double x) { return fmt::format("{:.0f}", x); };
     const std::string heldout =
         s["best_heldout_loss"].is_number() ? fmt::format("  best held-out {:.4f}", s["best_heldout_loss"].get<double>()) : "";
-    return fmt::format("step {} of {}  loss {}  {} tokens/s{}", text("steps", whole), text("of_steps", whole),
+    return fmt::format("step {}  loss {}  {} tokens/s{}", steps_text(s),
                        text("final_loss", [](double x) { return fmt::format("{:.4f}", x); }),
                        text("tokens_per_s", [](double x) { return telemetry::short_count(x); }), heldout);
 }
@@ -282,9 +296,8 @@ std::string summary_text(const Json& s) {
     };
     line("run", s["folder"].get<std::string>());
     line("status", s["status"].is_string() ? s["status"].get<std::string>() : "-");
-    if (const auto steps = number("steps"))
-        line("steps",
-             number("of_steps") ? fmt::format("{:.0f} of {:.0f}", *steps, *number("of_steps")) : fmt::format("{:.0f}", *steps));
+    if (s["refusal"].is_string()) line("refused for", s["refusal"].get<std::string>());
+    if (number("steps")) line("steps", steps_text(s));
     if (number("final_loss")) line("last training loss", fmt::format("{:.4f}", *number("final_loss")));
     if (number("best_heldout_loss"))
         line("best held-out loss", fmt::format("{:.4f} at step {:.0f}, perplexity {:.4g}", *number("best_heldout_loss"),

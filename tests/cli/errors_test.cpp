@@ -52,7 +52,7 @@ const Case kRefusals[] = {
     {"data prepare lines.jsonl --out d", "data.no_field",
      "there is no field \"text\"; the fields are: content, meta. Name the field that holds the text with --field"},
     {"data prepare lines.jsonl --out d --field meta", "data.no_field", "the field \"meta\" is an object, not text"},
-    {"data prepare lines.jsonl --out d --field .a", "data.field", "--field \".a\" names no field"},
+    {"data prepare lines.jsonl --out d --field ..", "data.field", "--field \"..\" names no field"},
     {"data prepare a.jsonl.xz --out d", "data.input_unreadable", "it is compressed with xz. Unpack it first: xz -d "},
     {"data prepare utf16.txt --out d", "data.input_unreadable", "it is UTF-16 text. Convert it first: iconv -f UTF-16 -t UTF-8 "},
     {"data prepare ids.bin --out d", "data.ids_without_vocabulary",

@@ -143,6 +143,27 @@ TEST_F(CliReport, ARefusedStartIsNoEndOfTheRun) {
     EXPECT_EQ(s.lockstep("report fails --json").json()["run"]["status"], "failed");
 }
 
+TEST_F(CliReport, ARunThatNeverBeganSaysWhy) {
+    const Finished f = s.lockstep("train r.toml --job.dump_folder never --checkpoint.initial_load_path /nope");
+    EXPECT_EQ(f.code, 1) << f.err;
+    const Finished text = s.lockstep("report never");
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_TRUE(has(text.out, "status                refused\n") &&
+                has(text.out, "refused for           checkpoint.initial_load_path: /nope holds no complete checkpoint"))
+        << text.out;
+    EXPECT_EQ(s.lockstep("report never --json").json()["run"]["status"], "refused");
+    EXPECT_TRUE(has(s.lockstep("report never out").out, "refused"));
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder never --training.steps 1").code, 0);
+    EXPECT_EQ(s.lockstep("report never --json").json()["run"]["status"], "done");
+}
+
+TEST_F(CliReport, AStartThatAskedForFewerStepsSaysSo) {
+    std::filesystem::copy(s.path("out"), s.path("fewer"), std::filesystem::copy_options::recursive);
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder fewer --training.steps 2").code, 0);
+    EXPECT_TRUE(has(s.lockstep("report fewer").out, "steps                 6 (the last start asked for 2)\n"));
+    EXPECT_TRUE(has(s.lockstep("report out").out, "steps                 6 of 6\n"));
+}
+
 TEST_F(CliReport, MemoryIsShownWhileARunGoesOn) {
     std::string events;
     for (const Json& e : s.objects("out/events.jsonl")) {

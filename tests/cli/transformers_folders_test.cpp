@@ -207,6 +207,135 @@ TEST(CliTransformersRows, WithoutATokenAreNeverDrawn) {
     succeeds(s, "sample out --prompt-tokens 300,97 --max-tokens 2");
 }
 
+// As Llama 2 with an added [PAD]: the tokenizer has tokens behind the rows of the model.
+TEST(CliTransformersRows, MayBeFewerThanTheTokenizersTokens) {
+    Scratch s;
+    write_small_folder(s, "hf", small_config(257), small_tensors(257));
+    json tokenizer = tokenizer_of_bytes(s, {"[PAD]", "<x>"});
+    tokenizer["added_tokens"][2]["special"] = false;
+    s.write("hf/tokenizer.json", tokenizer.dump());
+    succeeds(s, "convert hf out");
+    for (const std::string from : {"hf", "out"}) {
+        const Finished f = succeeds(s, "sample " + from + " --prompt ab --max-tokens 12 --temperature 50 --json");
+        EXPECT_TRUE(has(f.err, "tokenizer.json has 259 tokens, of which the model has rows for the first 257")) << f.err;
+        for (const json& token : f.json()["sequences"][0]["tokens"]) EXPECT_LT(token.get<int64_t>(), 257);
+        const Finished refused = s.lockstep("sample " + from + " --prompt 'a<x>b'");
+        EXPECT_EQ(refused.code, 1);
+        EXPECT_TRUE(has(refused.err,
+                        "a prompt holds the token '<x>' (258), for which the model has no row: it has 257. Leave it "
+                        "out of the prompt, or train a model with model.vocab_size = 259 that begins from this one") &&
+                    has(refused.err, "[sample.no_row]"))
+            << refused.err;
+    }
+    // Text of rows alone is evaluated as with the smaller tokenizer.
+    s.write("plain/a.txt", std::string(300, 'a'));
+    s.write("with/a.txt", std::string(300, 'a') + "<x>");
+    for (const std::string data : {"plain", "with"})
+        succeeds(s, "data prepare " + data + " --out of_" + data + " --heldout 0 --tokenizer hf/tokenizer.json");
+    write_small_folder(s, "small", small_config(257), small_tensors(257));
+    s.write("small/tokenizer.json", tokenizer_of_bytes(s).dump());
+    succeeds(s, "data prepare plain --out of_small --heldout 0 --tokenizer small/tokenizer.json");
+    const std::string how = " --split train --json --training.seq_len 16 --data ";
+    EXPECT_EQ(succeeds(s, "eval hf" + how + "of_plain").json()["loss"],
+              succeeds(s, "eval small" + how + "of_small").json()["loss"]);
+    const Finished refused = s.lockstep("eval out" + how + "of_with");
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_TRUE(has(refused.err,
+                    "holds the token '<x>' (258), for which the model has no row: it has 257. Evaluate text without "
+                    "this token, or a model that was trained with model.vocab_size = 259") &&
+                has(refused.err, "[eval.no_row]"))
+        << refused.err;
+}
+
+// Names as save_pretrained of a base model writes them, and of a model in a wrapper.
+TEST(CliTransformersWeights, PrefixesOfNamesMayBeMissingOrMore) {
+    Scratch s;
+    const auto renamed = [](const SmallTensors& tensors, const auto& name) {
+        SmallTensors out;
+        for (const auto& [old, tensor] : tensors) out[name(old)] = tensor;
+        return out;
+    };
+    const auto bare = [](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; };
+    json tied = small_config();
+    tied["tie_word_embeddings"] = true;
+    SmallTensors headless = small_tensors();
+    headless.erase(kLanguageHead);
+    write_small_folder(s, "hf", small_config(), small_tensors());
+    write_small_folder(s, "tied", tied, headless);
+    succeeds(s, "convert hf out");
+    succeeds(s, "convert tied out_tied");
+
+    write_small_folder(s, "base", tied, renamed(headless, bare));
+    succeeds(s, "convert base out_base");
+    EXPECT_EQ(s.read("out_base" + kStepZeroModel), s.read("out_tied" + kStepZeroModel));
+    for (const std::string wrapper : {"module.", "_orig_mod.", "module._orig_mod."}) {
+        const auto wrapped = [&](const std::string& n) { return wrapper + n; };
+        write_small_folder(s, wrapper, small_config(), renamed(small_tensors(), wrapped));
+        const Finished f = succeeds(s, "convert " + wrapper + " out_" + wrapper);
+        EXPECT_TRUE(has(f.err, "the names of all weights begin with " + wrapper + ", as a wrapped model has them")) << f.err;
+        EXPECT_EQ(s.read("out_" + wrapper + kStepZeroModel), s.read("out" + kStepZeroModel));
+        write_small_folder(s, "both", tied, renamed(renamed(headless, bare), wrapped));
+        succeeds(s, "convert both both_" + wrapper);
+        EXPECT_EQ(s.read("both_" + wrapper + kStepZeroModel), s.read("out_tied" + kStepZeroModel));
+    }
+
+    write_small_folder(s, "headless", small_config(), renamed(headless, bare));
+    Finished f = s.lockstep("convert headless x");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err,
+                    "headless: has no tensor lm_head.weight, which the model of its config.json needs, as "
+                    "tie_word_embeddings is not true there. These are the weights of a base model, such as one for "
+                    "embeddings: without a head it predicts no token. Save the whole model (LlamaForCausalLM)"))
+        << f.err;
+    write_small_folder(s, "other", small_config(), renamed(small_tensors(), [](const std::string& n) { return "llm." + n; }));
+    f = s.lockstep("convert other x");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "Its names begin with llm.: save the model alone, without what it was wrapped in")) << f.err;
+}
+
+// Python's json writes and reads numbers that are not finite.
+TEST(CliTransformersText, AConfigMayHoldNumbersThatAreNotFinite) {
+    Scratch s;
+    json config = small_config();
+    config["router_aux"] = "#", config["a \"NaN\""] = "-Infinity NaN", config["eos_token_id"] = 3;
+    const auto with = [&](std::string text, const std::string& mark, const std::string& by) {
+        return text.replace(text.find(mark), mark.size(), by);
+    };
+    for (const char* number : {"NaN", "Infinity", "-Infinity", "[NaN, {\"x\": -Infinity}]"}) {
+        write_small_folder(s, "hf", small_config(), small_tensors());
+        s.write("hf/config.json", with(config.dump(2), "\"#\"", number));
+        succeeds(s, "convert hf out");
+        succeeds(s, "convert out back");
+        EXPECT_EQ(json_in(s, "back/config.json")["eos_token_id"], 3);
+        EXPECT_EQ(json_in(s, "back/config.json")["a \"NaN\""], "-Infinity NaN");
+        fs::remove_all(s.path("out")), fs::remove_all(s.path("back"));
+    }
+    s.write("hf/config.json", with(small_config().dump(), "10000.0", "NaN"));
+    const Finished f = s.lockstep("convert hf out");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "rope_theta is missing or of another type")) << f.err;
+}
+
+TEST(CliTransformersText, PointersOfGitLfsAreCalledSo) {
+    Scratch s;
+    const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 3\n";
+    write_small_folder(s, "hf", small_config(), small_tensors());
+    const auto refused = [&](const std::string& file, const std::string& id, const std::string& command) {
+        const std::string before = fs::exists(s.path(file)) ? s.read(file) : "";
+        s.write(file, pointer);
+        const Finished f = s.lockstep(command);
+        EXPECT_EQ(f.code, 1) << f.out;
+        EXPECT_TRUE(has(f.err, "it is a pointer of Git LFS, not the file itself. Get the file: git lfs pull [" + id + "]"))
+            << f.err;
+        s.write(file, before);
+    };
+    refused("hf/model.safetensors", "checkpoint.lfs_pointer", "convert hf out");
+    refused("hf/config.json", "convert.config", "convert hf out");
+    refused("hf/tokenizer.json", "data.tokenizer_malformed", "sample hf --prompt a");
+    fs::remove(s.path("hf/model.safetensors"));
+    refused("hf/model.safetensors.index.json", "convert.index", "convert hf out");
+}
+
 TEST(CliTransformersUse, AFolderAndItsCheckpointGiveTheSameNumbers) {
     Scratch s;
     json config = small_config(260);

@@ -68,6 +68,13 @@ TEST(DataDocumentTokens, TheFilesBesideSayWhatEndsADocument) {
     EXPECT_EQ(p.tokens(), (Ids{'a', 'b', 256, 'c', 256}));
     p.folder.write("t/tokenizer_config.json",
                    R"({"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "add_bos_token": true})");
+    EXPECT_EQ(p.tokens(),
+              (Ids{'a', 'b', 256, 'c', 256}));  // as transformers: the map over a configuration without a list of tokens
+    EXPECT_EQ(p.summary.documents->end_said_by, "special_tokens_map.json");
+    EXPECT_EQ(p.summary.documents->other_names, std::vector<std::string>{"tokenizer_config.json says <|im_end|>"});
+    p.folder.write(
+        "t/tokenizer_config.json",
+        R"({"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "add_bos_token": true, "added_tokens_decoder": {}})");
     EXPECT_EQ(p.tokens(), (Ids{'a', 'b', 257, 'c', 257}));
     EXPECT_EQ(p.summary.documents->end, "<|im_end|>");
     EXPECT_EQ(p.summary.documents->end_said_by, "tokenizer_config.json");
@@ -75,8 +82,27 @@ TEST(DataDocumentTokens, TheFilesBesideSayWhatEndsADocument) {
     EXPECT_EQ(p.summary.documents->begin, "");
     p.folder.write("t/tokenizer_config.json", R"({"eos_token": "<unknown here>"})");  // the next that is known counts
     EXPECT_EQ(p.tokens().back(), 256);
+    p.folder.write("t/tokenizer_config.json", R"({"eos_token": "<unknown here>", "added_tokens_decoder": {}})");
+    EXPECT_EQ(p.tokens().back(), 256);
+    EXPECT_EQ(p.summary.documents->unknown_ends.at(0).text, "<unknown here>");
     p.folder.write("t/tokenizer_config.json", "{ no JSON");
     EXPECT_EQ(p.tokens().back(), 256);
+    EXPECT_EQ(p.summary.documents->broken, std::vector<std::string>{"tokenizer_config.json"});
+}
+
+TEST(DataDocumentTokens, AnEndThatIsNoTokenIsRefused) {
+    Place p({"<|endoftext|>"});
+    EXPECT_EQ(p.tokens().back(), 256);
+    p.folder.write("t/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+    expect_user_error([&] { p.tokens(); }, "data.end_unknown",
+                      "tokenizer_config.json names <|im_end|> as eos_token, which is no token of " + p.options.tokenizer);
+    p.options.end_token = "<|endoftext|>";
+    EXPECT_EQ(p.tokens().back(), 256);
+    Place none({"<x>"});
+    none.folder.write("t/tokenizer_config.json", R"({"eos_token": "</s>"})");
+    expect_user_error([&] { none.tokens(); }, "data.end_unknown", "tokenizer_config.json names </s> as eos_token");
+    none.folder.write("t/tokenizer_config.json", R"({"eos_token": "<x>",})");
+    expect_user_error([&] { none.tokens(); }, "data.end_unknown", "tokenizer_config.json beside ");
 }
 
 TEST(DataDocumentTokens, OfTwoKnownNamesTheFileBesideChooses) {

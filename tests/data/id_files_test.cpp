@@ -158,6 +158,9 @@ TEST(DataIdFiles, WhatCannotBeIdsIsRefused) {
     for (const int id_bytes : {0, 2})
         refused(wide, id_bytes, "read as 16-bit ids, every other id is 0: they seem to have 32 bits. Say --id-bytes 4");
     EXPECT_EQ(parse_raw_ids(wide, "a.bin", 4, 1000).count, 7);
+    std::vector<int32_t> mostly_small(99, 7);
+    mostly_small.back() = -100;
+    refused(bytes_of<int32_t>(mostly_small), 2, "read as 16-bit ids, every other id is 0: they seem to have 32 bits");
     refused(bytes_of<int64_t>({5, 6, 7, 0, 8, 9, 0}), 4, "read as 32-bit ids, every other id is 0: they seem to have 64 bits");
     refused(bytes_of<uint32_t>({2, 16, 20, 24, 5, 6}), 4, "it is a chunk of litdata, with a header");
     refused(bytes_of<uint32_t>({1, 12, 5, 6, 7, 8}), 0, "it is a chunk of litdata, with a header");
@@ -169,6 +172,13 @@ TEST(DataIdFiles, WhatCannotBeIdsIsRefused) {
 
 TEST(DataIdFiles, IdsAreCheckedAgainstTheVocabulary) {
     const TempFolder folder;
+    expect_user_error(
+        [&] {
+            Prepared({folder.write("s.bin", bytes_of<uint16_t>({99, 99, 99}))}, folder);
+        },
+        "data.foreign_ids", "s.bin: all of its 3 ids are 99, the separator, so that all documents are empty.");
+    expect_user_error([&] { parse_npy(npy("|O", "(1,)", "12345678"), "o.npy"); }, "data.foreign_ids",
+                      "Save the ids as one array of numbers");
     expect_user_error(
         [&] {
             Prepared({folder.write("a.bin", bytes_of<uint16_t>({1, 99, 7, 100}))}, folder);

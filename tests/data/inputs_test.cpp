@@ -130,6 +130,70 @@ TEST(DataInputs, AFileThatTheUserNamesIsReadOrRefused) {
     EXPECT_EQ(find_inputs({folder / "in"}, {.raw_ids = RawIds::take}).files.size(), 2u);
 }
 
+TEST(DataInputs, ALinkKeepsItsNameAndNeighbours) {
+    const TempFolder folder;
+    using namespace std::string_literals;
+    folder.write("blobs/aaa", "{\"text\": 1}\n");
+    folder.write("blobs/bbb", "\1\0\2\0"s);
+    folder.write("blobs/ccc", "MMIDIDX\0\0\1"s);
+    fs::create_directories(folder / "snap");
+    fs::create_symlink("../blobs/aaa", folder / "snap/a.jsonl");
+    fs::create_symlink("../blobs/bbb", folder / "snap/x.bin");
+    fs::create_symlink("../blobs/ccc", folder / "snap/x.idx");
+    const Inputs found = find_inputs({folder / "snap/a.jsonl", folder / "snap/x.bin", folder / "blobs/aaa"});
+    EXPECT_EQ(names_of(found), (std::vector<std::string>{"a.jsonl", "x.idx"}));
+    EXPECT_EQ(found.files.at(0).format, Format::json_lines);
+    EXPECT_EQ(found.files.at(1).bin.filename(), "x.bin");
+    EXPECT_EQ(found.skipped_repeated, 1);
+    EXPECT_EQ(names_of(find_inputs({folder / "snap/x"})), std::vector<std::string>{"x.idx"});  // Megatron-LM's prefix
+}
+
+TEST(DataInputs, JsonLinesMayBeginWithADamagedLine) {
+    const TempFolder folder;
+    const std::string good = "{\"text\": \"b\"}\n{\"text\": \"c\"}\n";
+    for (const std::string first :
+         {"le\": \"T\", \"text\":\"a\"}\n", "x\n", "{\"text\":\"a\1\"}\n", "{\"text\": \"a\"}\nx\ny\nz\n"}) {
+        const fs::path file = folder.write("xab", first + good);
+        const Inputs text = find_inputs({file});
+        EXPECT_EQ(text.files.at(0).format, Format::text) << first;
+        EXPECT_EQ(text.taken_as_text.size(), 1u) << first;
+        EXPECT_EQ(find_inputs({file}, {.skips_bad_lines = true}).files.at(0).format, Format::json_lines) << first;
+        EXPECT_EQ(find_inputs({folder.write("a.json", first + good)}).files.at(0).format, Format::json_lines) << first;
+    }
+    EXPECT_TRUE(find_inputs({folder.write("prose", "x\ny\n")}, {.skips_bad_lines = true}).taken_as_text.empty());
+}
+
+TEST(DataInputs, ZerosInJsonLinesAreABadLine) {
+    using namespace std::string_literals;
+    const TempFolder folder;
+    const std::string bytes = "{\"text\": \"a\"}\n"s + std::string(999, '\0');
+    EXPECT_EQ(find_inputs({folder.write("a.jsonl", bytes)}).files.at(0).format, Format::json_lines);
+    EXPECT_EQ(format_of("a.dat", Packing::none, bytes).format, Format::binary);
+}
+
+TEST(DataInputs, WithIdBytesANamedFileIsIds) {
+    using namespace std::string_literals;
+    const TempFolder folder;
+    const fs::path ids = folder.write("ids.u16", "\1\0\2\0\3\0"s);
+    expect_user_error([&] { find_inputs({ids}); }, "data.input_unreadable", "ids.u16 is not read: it is binary");
+    EXPECT_EQ(find_inputs({ids}, {.id_bytes = 2}).files.at(0).format, Format::raw_ids);
+    EXPECT_EQ(format_of("a.txt", Packing::none, "words", 2, true).format, Format::text);
+    EXPECT_EQ(format_of("words", Packing::none, "words", 2, true).format, Format::text);
+    EXPECT_EQ(format_of("t.bin", Packing::none, "PK\x03\x04..archive/data.pkl").what, "what PyTorch's torch.save wrote");
+}
+
+TEST(DataInputs, WhatDescribesADataSetIsNoText) {
+    const TempFolder folder;
+    folder.write("d/wds/sizes.json", R"({"a.tar": 100})");
+    folder.write("d/tfds/dataset_info.json", R"({"name":"lm1b","splits":[]})");
+    folder.write("d/tfds/features.json", R"({"type":"x","content":{}})");
+    folder.write("d/mds/index.json", R"({"version": 2, "shards": []})");
+    folder.write("d/delta/_delta_log/00000.json", R"({"commitInfo":{}})");
+    folder.write("d/cache/dataset_info.json", R"({"builder_name": "json", "download_checksums": {}})");
+    folder.write("d/a.txt", "text");
+    EXPECT_EQ(names_of(find_inputs({folder / "d"})), std::vector<std::string>{"d/a.txt"});
+}
+
 TEST(DataInputs, DataSetsOfOtherProgramsAreNamed) {
     const TempFolder folder;
     using namespace std::string_literals;

@@ -75,7 +75,7 @@ TEST(DataJsonLines, SaysWhatIsThereInstead) {
         EXPECT_TRUE(parse(line).detail.starts_with(why)) << line << ": " << parse(line).detail;
     }
     EXPECT_EQ(parse(std::string(100000, '[')).kind, Kind::not_json);
-    expect_user_error([] { FieldPath("a..b"); }, "data.field", "--field \"a..b\" names no field");
+    expect_user_error([] { FieldPath(".."); }, "data.field", "--field \"..\" names no field");
     expect_user_error([] { FieldPath(""); }, "data.field", "names no field");
 }
 
@@ -98,6 +98,12 @@ TEST(DataJsonLines, ANameMayHoldADot) {
     EXPECT_EQ(parse(R"({"a.b": "x", "a.b": "y"})", "a.b").text, "y");
     EXPECT_EQ(parse(R"({"a.b": "x", "a": {"c": 1}})", "a.b").text, "x");
     EXPECT_EQ(parse(R"({"a.bc": "x", "ab": "y"})", "a.b").detail, "a.bc, ab");
+    EXPECT_EQ(parse(R"({"text.": "x"})", "text.").text, "x");
+    EXPECT_EQ(parse(R"({".text": "x"})", ".text").text, "x");
+    EXPECT_EQ(parse(R"({"a..b": "x"})", "a..b").text, "x");
+    EXPECT_EQ(parse(R"({"a": null})", "a.b").kind, Kind::null);
+    EXPECT_EQ(parse(R"({"a": null, "a": {"b": "x"}})", "a.b").text, "x");
+    EXPECT_EQ(parse(R"({"a": null, "a.b": "x"})", "a.b").text, "x");
     EXPECT_EQ(FieldPath("a.b.c").names_that_spell({"a", "b.c"}), 2u);
     EXPECT_EQ(FieldPath("a.b").names_that_spell({"a", "b", "c"}), 2u);
     EXPECT_EQ(FieldPath("a.b").names_that_spell({"a"}), 0u);
@@ -484,6 +490,41 @@ TEST(DataPrepareJsonLines, DamageOfJsonIsNamed) {
     options.field = "a.b";
     refused("a.jsonl", "{\"a.b\": \"x\", \"a\": {\"b\": \"y\"}}\n", "data.no_field",
             "\"a.b\" is the name of a field, and a field inside another");
+}
+
+TEST(DataByteStream, UnpacksZstdOfTheLargestWindow) {
+    const TempFolder folder;
+    // A frame of one raw block of 5 bytes whose window has 2^31, as zstd --long=31 writes it to a pipe.
+    const std::string frame = std::string("\x28\xB5\x2F\xFD\0\xA8\x29\0\0", 9) + "hello";
+    char out[8];
+    EXPECT_EQ(ByteStream::open(folder.write("a.zst", frame), Packing::zstd)->read(out), 5u);
+    EXPECT_EQ(std::string(out, 5), "hello");
+}
+
+TEST(DataPrepareJsonLines, DataWithoutLinesIsNotTheDataWithThem) {
+    const TempFolder folder;
+    PrepareOptions options;
+    options.tokenizer = "bytes";
+    options.inputs = {folder.write("a.jsonl", "x\n{\"text\": \"a\"}\n")};
+    options.out = folder / "out";
+    options.heldout_fraction = 0;
+    options.most_bad_lines = 1;
+    prepare(options);
+    EXPECT_TRUE(prepare(options).was_prepared_already);
+    options.most_bad_lines = 0;
+    expect_user_error([&] { prepare(options); }, "data.out_exists", "holds this dataset without 1 lines that cannot be read");
+}
+
+TEST(DataPrepareJsonLines, WhereAllLinesAreLeftOutItIsSaid) {
+    const TempFolder folder;
+    PrepareOptions options;
+    options.tokenizer = "bytes";
+    options.inputs = {folder.write("a.jsonl", "x\ny\n")};
+    options.out = folder / "out";
+    options.most_bad_lines = 10;
+    expect_user_error([&] { prepare(options); }, "data.nothing_to_train_on",
+                      "2 lines that cannot be read were left out. Correct the lines");
+    expect_user_error([&] { prepare(options); }, "data.nothing_to_train_on", "\n  a.jsonl, line 1: byte 1 is not JSON");
 }
 
 TEST(DataPrepareJsonLines, BadLinesAreLeftOutUpToALimit) {

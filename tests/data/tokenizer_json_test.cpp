@@ -172,22 +172,56 @@ TEST(DataTokenizerJson, AddedTokensThatAreNotSpecialAreFoundInText) {
         for (const std::string& flag : flags) token[flag] = true;
         json["added_tokens"].push_back(token);
     };
-    add(300, "<tool>", {});
-    add(301, "<to", {});
-    add(302, "<word>", {"single_word"});
-    add(303, "<left>", {"lstrip"});
-    add(304, "<right>", {"rstrip"});
-    add(305, "<|end", {});  // hidden by the separator's name, which stays text
+    add(257, "<tool>", {});
+    add(258, "<to", {});
+    add(259, "<word>", {"single_word"});
+    add(260, "<left>", {"lstrip"});
+    add(261, "<right>", {"rstrip"});
+    add(262, "<|end", {});  // hidden by the separator's name, which stays text
     const Tokenizer tokenizer = read(json);
-    EXPECT_EQ(tokenizer.vocab_size(), 306);
-    EXPECT_EQ(tokenizer.encode("a<tool>b<tox"), (std::vector<int32_t>{'a', 300, 'b', 301, 'x'}));
-    EXPECT_EQ(tokenizer.encode("<word> <word>"), (std::vector<int32_t>{302, ' ', 302}));
+    EXPECT_EQ(tokenizer.vocab_size(), 263);
+    EXPECT_EQ(tokenizer.encode("a<tool>b<tox"), (std::vector<int32_t>{'a', 257, 'b', 258, 'x'}));
+    EXPECT_EQ(tokenizer.encode("<word> <word>"), (std::vector<int32_t>{259, ' ', 259}));
     EXPECT_EQ(tokenizer.encode("a<word>").size(), 7u);
-    EXPECT_EQ(tokenizer.encode("a \n<left>"), (std::vector<int32_t>{'a', 303}));
-    EXPECT_EQ(tokenizer.encode("<right> \nb"), (std::vector<int32_t>{304, 'b'}));
+    EXPECT_EQ(tokenizer.encode("a \n<left>"), (std::vector<int32_t>{'a', 260}));
+    EXPECT_EQ(tokenizer.encode("<right> \nb"), (std::vector<int32_t>{261, 'b'}));
     EXPECT_EQ(tokenizer.encode("<|end_of_text|>").size(), 15u);
-    EXPECT_EQ(tokenizer.encode("<|ends").front(), 305);
+    EXPECT_EQ(tokenizer.encode("<|ends").front(), 262);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode("a<tool>b<tox")), "a<tool>b<tox");
+}
+
+// As tokenizers 0.23.3 numbers them: behind the vocabulary, in the order of the file.
+TEST(DataTokenizerJson, AddedTokensAreNumberedBehindTheVocabulary) {
+    const auto added = [](int id, const char* text) {
+        return Json{{"id", id}, {"content", text}, {"special", false}, {"normalized", false}};
+    };
+    Json json = bytes_json();
+    json["added_tokens"].push_back(added(5000, "<x>"));
+    json["added_tokens"].push_back(added(9, "<y>"));
+    json["added_tokens"].push_back(added(258, "<x>"));  // once more
+    json["added_tokens"].push_back(added(257, "<z>"));
+    const Tokenizer tokenizer = read(json);
+    EXPECT_EQ(tokenizer.vocab_size(), 260);
+    EXPECT_EQ(tokenizer.encode("<z><x><y>"), (std::vector<int32_t>{259, 257, 258}));
+    EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{257, 258, 259}), "<x><y><z>");
+}
+
+TEST(DataTokenizerJson, AnAddedTokenIsNoByteAsWell) {
+    Json json = bytes_json();
+    json["added_tokens"].push_back({{"id", 257}, {"content", "é"}, {"special", false}});
+    expect_refused(json, "data.tokenizer_unsupported",
+                   "an added token 'é' that is also the vocabulary's token of byte 0xE9 (id 233), which is not built in");
+    json["added_tokens"][1] = {{"id", 257}, {"content", "a"}, {"special", true}};
+    expect_refused(json, "data.tokenizer_unsupported", "an added token 'a' that is also the vocabulary's token of byte 0x61");
+    json["added_tokens"][1]["special"] = false;
+    EXPECT_EQ(read(json).encode("a"), (std::vector<int32_t>{'a'}));
+}
+
+TEST(DataTokenizerJson, TheVersionOfAMergesFileIsNoMerge) {
+    Json json = bytes_json();
+    json["model"]["vocab"]["th"] = 257;
+    json["model"]["merges"] = {"#version: 0.2", "t h"};
+    EXPECT_EQ(read(json).encode("th"), (std::vector<int32_t>{257}));
 }
 
 TEST(DataTokenizerJson, RefusesMissingParts) {

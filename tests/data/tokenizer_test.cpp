@@ -114,6 +114,18 @@ TEST(DataPreSplit, ReadsExpressionsAsOnigurumaDoes) {
     EXPECT_EQ(split(PreSplitPattern("[[:digit:]]+"), "a12"), (Pieces{"a", "12"}));
 }
 
+// tokenizers 0.23.3 over all of Unicode: \w alone and \w in a class differ in six characters.
+TEST(DataPreSplit, WordsOfLatin1AreThoseOfOniguruma) {
+    const std::string six = "\u00b2\u00b3\u00b9\u00bc\u00bd\u00be";
+    EXPECT_EQ(split(PreSplitPattern(R"(\w+)"), six + "\u00b4"), (Pieces{six, "\u00b4"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\W+)"), six + "\u00b4\u2074"), (Pieces{six, "\u00b4\u2074"}));
+    for (const char* in_class : {R"([\w])", "[[:word:]]", "[[:alnum:]]"})
+        EXPECT_EQ(split(PreSplitPattern(in_class), six), Pieces{six}) << in_class;
+    EXPECT_EQ(split(PreSplitPattern(R"([^\w]+)"), "a" + six), (Pieces{"a", six}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\bx)"), "m\u00b2x ,x"), (Pieces{"m\u00b2x ,", "x"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\Bx)"), "m\u00b2x ,x"), (Pieces{"m\u00b2", "x", " ,x"}));
+}
+
 TEST(DataPreSplit, ReadsPosixClassesAsOnigurumaDoes) {
     const std::string text = "aA\u0345\u2177\u01051\u0661 \t\u00a0\u2028_-$+\u00ab\x7f";
     const auto members = [&](const std::string& name) {

@@ -162,7 +162,7 @@ TEST(InteropScripts, SaysWhyAValueIsNotKnown) {
     has("read TP", "TP is read from the input of a command on line 2");
     has("TP=$RANDOM", "$RANDOM is known to a run alone");
     has("exit 1", "ends on line 2, by `exit`, before it starts a run");
-    has("TP=${1:?which size}", "needs 1 (\"which size\")");
+    has("TP=${1:?which size}", "needs $1 (\"which size\")");
     has("while true; do X=$((X+1)); done", "whose loop never ends");
     has("i=0; while true; do i=$((i+1)); done", "or never ends");
     has("f() { f; }; f", "too deeply");

@@ -116,12 +116,18 @@ TEST(InteropShell, SaysWhyAValueIsNotKnown) {
     EXPECT_EQ(why("run a${Y}b"), "Y is not set in the script");
     EXPECT_EQ(why("run $1"), "$1 is what the script is called with");
     EXPECT_EQ(why("run $((2*N))"), "N is not set in the script");
+    EXPECT_EQ(why("X=a$Y\nrun ${X/a/b}"), "a part of X is not known: Y is not set in the script");
+    EXPECT_EQ(why("X=$Y-48\nrun ${X##*-}"), "");
+    EXPECT_EQ(why("X=48-$Y\nrun ${X%%-*}"), "");
+    EXPECT_EQ(why("X=48-$Y\nrun ${X##*-}"), "a part of X is not known: Y is not set in the script");
+    EXPECT_EQ(why("X=$(if [ -d /a ]; then :; else echo 1; fi)\nrun $X"),
+              "$(...) depends on `if` on line 1, and which way a run takes is not known: only a run knows what is at /a");
     EXPECT_EQ(why("run $(nproc)"), "the output of `nproc` is known to a run alone");
 }
 
 TEST(InteropShell, RefusesWhatIsNeverClosed) {
-    for (const char* script :
-         {"run 'a", "run \"a", "run `a", "run $(a", "run ${a", "A=(a", "cat <<E\na", "if a; then b", "f() {", "case a in"})
+    for (const char* script : {"if a; then\nfi", "while a; do done", "run 'a", "run \"a", "run `a", "run $(a", "run ${a", "A=(a",
+                               "cat <<E\na", "if a; then b", "f() {", "case a in"})
         EXPECT_THROW(read_script(script, "s.sh"), UserError) << script;
 }
 
@@ -143,6 +149,116 @@ TEST(InteropShell, Ends) {
         } catch (const UserError&) {
         }
     }
+}
+
+// What bash 5.2 prints for each, where a value that is not exact would be a silent error.
+INSTANTIATE_TEST_SUITE_P(
+    Exact, InteropShell,
+    ::testing::Values(
+        Case{"read -r -d '' A <<E\n--a 1\n--b 2\nE\nrun $? $A", "[run][1][--a][1][--b][2]"},
+        Case{"n=0\nwhile read x; do n=$((n+1)); done < <(printf 'a\\nb')\nrun $n", "[run][1]"},
+        Case{"IFS=', ' read -ra A <<< '1 , 48, 3'\nrun ${A[@]}", "[run][1][48][3]"},
+        Case{"read A B <<< '1 2 3 '\nrun \"$A\" \"$B\"", "[run][1][2 3]"},
+        Case{"TP=1\nexport TP=2 S=4$TP\nrun $TP $S", "[run][2][41]"},
+        Case{"n=5\nf() { local n=$1 m=$((n*2)); run $n $m; }\nf 40", "[run][40][10]"},
+        Case{"export S={48,64}\nrun $S", "[run][64]"}, Case{"readonly S=48\nS=64\nrun $S", "[run][48]"},
+        Case{"declare -u M=abc\nrun $M", "[run][ABC]"}, Case{"TP=2\nrun $[TP*2] $[ TP + 1 ]", "[run][4][3]"},
+        Case{"A=(1 2)\nA[${#A[@]}]=48\nrun ${A[2]}", "[run][48]"},
+        Case{"I=(1 2)\nA=(7 8 9)\nA[${I[0]}]=48\nrun ${A[@]} $((A[I[1]]))", "[run][7][48][9][9]"},
+        Case{"f() { local -n o=$1; o=48; }\nf S\nrun $S", "[run][48]"},
+        Case{"declare -n R=S\nS=1\nR=2\nrun $S $R", "[run][2][2]"}, Case{"A=(1 48 3)\nunset 'A[-1]'\nrun ${A[-1]}", "[run][48]"},
+        Case{"run {a..c} {08..10} {-1..1} {3..1}", "[run][a][b][c][08][09][10][-1][0][1][3][2][1]"},
+        Case{"[[ ctx48k =~ (4|48) ]] && run ${BASH_REMATCH[1]}", "[run][48]"},
+        Case{"X=$'a\\n48'\n[[ $X =~ a.([0-9]+) ]] && run ${BASH_REMATCH[1]}", "[run][48]"},
+        Case{"A=([2]=a [5]=b [7]=c)\nrun \"${A[@]:3:2}\"", "[run][b][c]"}, Case{"X=4\nrun ${X/%/8} ${X/#/p}", "[run][48][p4]"},
+        Case{"A=(a b)\nrun \"${A[@]/#/--}\"", "[run][--a][--b]"}, Case{"X=12\nrun \"${X: -3}\" ${X: -1}", "[run][][2]"},
+        Case{"set -- 1 2 48\nrun ${@: -1} ${@:2}", "[run][48][2][48]"}, Case{"run $(printf %d 010)", "[run][8]"},
+        Case{"run $(printf '4\\n9\\n8\\n' | grep -c -e 4 -e 8)", "[run][2]"},
+        Case{"run $(echo ctx48k | grep -oP '\\d+')", "[run][48]"},
+        Case{"run $(printf '4\\n48\\n' | grep -w 4) $(printf '48\\n4\\n' | grep -m1 4)", "[run][4][48]"},
+        Case{"run $(echo 'a ${SEQ} $B' | sed \"s/\\${SEQ}/48/\")", "[run][a][48][$B]"},
+        Case{"run $(echo 4x 4 | sed 's/\\<4\\>/8/') $(echo llama | sed 's/l\\(.*\\)/L\\U\\1/')", "[run][4x][8][LLAMA]"},
+        Case{"A=(1 2)\nIFS=+\nrun $(( ${A[*]} )) \"${A[*]}\" \"${A[@]}\"", "[run][3][1+2][1][2]"},
+        Case{"OLD=$IFS; IFS=,; X=a,b; set -- $X; IFS=$OLD\nY='c d'\nrun $1 $Y", "[run][a][c][d]"},
+        Case{"A=(1 '2 3')\nrun \"${A[@]+\"${A[@]}\"}\" ${B[@]+\"${B[@]}\"}", "[run][1][2 3]"},
+        Case{"set -- ${Q:-\"a b\" c}\nrun \"$1\" $2", "[run][a b][c]"}, Case{"M_A=1 M_B=2\nrun ${!M_*}", "[run][M_A][M_B]"},
+        Case{"set -e\nexport N=$(echo abc | grep -c zz)\nrun $N", "[run][0]"},
+        Case{"X=\nif [ $X -gt 1 ]; then Y=1; else Y=2; fi\nif [ a -gt 1 ]; then Z=1; else Z=2; fi\nrun $Y $Z", "[run][2][2]"},
+        Case{"declare -A M=([a]=1)\nA=(1 2)\n[[ -v M[b] ]] || X=1\n[[ -v A[1] ]] && Y=1\nrun $X $Y", "[run][1][1]"},
+        Case{"for i in 1 2; do for j in 1 2; do continue 2; done; done\nfor i in 1 2; do X=$i; continue 3; X=0; done\nrun $X",
+             "[run][2]"},
+        Case{"set -- -x\nwhile getopts ':s:' o; do run $o $OPTARG; done", "[run][?][x]"},
+        Case{"set -- -s\nwhile getopts ':s:' o; do run $o $OPTARG; done", "[run][:][s]"},
+        Case{"export S=32\nenv S=48 true\nrun $S", "[run][32]"},
+
+        Case{"S=48\ncat <<E | bash -s 1\nrun $S \\$1\nE", "[run][48][1]"}, Case{"source <(echo S=48)\nrun $S", "[run][48]"},
+        Case{". /dev/stdin <<< S=48\nrun $S", "[run][48]"}, Case{"mapfile -t A < <(seq 3 5)\nrun ${A[2]}", "[run][5]"},
+        Case{"run $((16#30))", "[run][48]"}, Case{"set -eo pipefail\nrun 1\nfalse | true\nrun 2", "[run][1]"},
+        Case{"set -u\nunset X\nrun 1\nY=$X\nrun 2", "[run][1]"}, Case{"X=$((N+1))\nrun ${X:-32}", "[run][${X:-32}]"},
+        Case{"X=4\nrun ${X/4/&8}", "[run][${X/4/&8}]"}));
+
+// What another shell is started with: its arguments, and the variables that are exported.
+TEST(InteropShell, AnotherShellHasItsArguments) {
+    for (const auto& [script, words] :
+         {Case{"env S=48 bash -c 'run $S'", "[run][48]"}, Case{"srun --export=ALL,S=48 bash -c 'run $S'", "[run][48]"},
+          Case{"set -- 16\nbash -ec 'run $1 \"$@\"' _ 48", "[run][48][48]"},
+          Case{"set -a\nS=48\nset +a\nbash -c 'run $S'", "[run][48]"},
+          Case{"export S=1\nexport -n S\nbash -c 'run ${S:-2}'", "[run][2]"},
+          Case{"f() { run $1; }\nexport -f f\nbash -c 'f 48'", "[run][48]"}}) {
+        const Script s = read_script(script, "s.sh");
+        ASSERT_EQ(s.commands.size(), 2u) << script;
+        EXPECT_EQ(text_of(s.commands[0]), words) << script;
+    }
+}
+
+// Files that a script changes, in forms that are computed and in others.
+TEST(InteropShell, ChangedFilesAreRead) {
+    const testing::ScratchFolder s;
+    s.write("x.env", "S=32\n");
+    s.write("sub/env.sh", "D=$(dirname ${BASH_SOURCE[0]})\n. $D/y.env\n");
+    s.write("sub/child", ". $(dirname $0)/y.env\nrun $S $1\n");
+    s.write("sub/y.env", "S=48\n");
+    s.write("y.env", "S=64\n");
+    const auto last = [&](const std::string& text) {
+        const Script read = read_script(text, s.path("s.sh"));
+        return read.commands.empty() ? "" : text_of(read.commands.back());
+    };
+    for (const char* change : {"sed -i 's/32/48/' x.env", "sed -i.bak 's/32/48/' x.env y.env", "sed -i '/^S=/c\\S=48' x.env",
+                               "sed -i '$ a S=48' x.env", "sed -i 'y/32/48/' x.env", "cp -f sub/y.env x.env",
+                               "mv -f sub/y.env ./x.env", "ln -sf sub/y.env x.env", "rm x.env; echo S=48 >> x.env"})
+        EXPECT_EQ(last(std::string(change) + "\nsource x.env\nrun $S"), "[run][48]") << change;
+    EXPECT_EQ(last("source sub/env.sh\nrun $S"), "[run][48]");
+    EXPECT_EQ(last("bash -x sub/child 2"), "[run][48][2]");
+    EXPECT_EQ(last("bash < sub/y.env\npushd sub\npopd\n. y.env\nrun $S"), "[run][64]");
+    EXPECT_EQ(last("rm -f x.env\nif [ -f x.env ]; then S=1; else S=2; fi\nrun $S"), "[run][2]");
+    EXPECT_EQ(last("cd sub\nwhile [ ! -f x.env ]; do cd ..; done\n. x.env\nrun $S"), "[run][32]");
+    for (const char* change : {"perl -pi -e 's/32/48/' x.env", "sed -i 'N;s/32/48/' x.env", "cp $UNKNOWN x.env"}) {
+        const Script read = read_script("S=1\n" + std::string(change) + "\nsource x.env\nrun $S ${T:-2}", s.path("s.sh"));
+        EXPECT_EQ(read.unread.size(), 1u) << change;
+        EXPECT_NE(read.commands.back().words.at(1).why, "") << change;
+        EXPECT_NE(read.commands.back().words.at(2).why, "") << change;
+    }
+}
+
+// What would take long is refused at once.
+TEST(InteropShell, IsRefusedBySize) {
+    std::string doubled = "set -- a a\n", recursive = "f() { f \"$@\" \"$@\"; }\nf a";
+    for (int i = 0; i < 40; ++i) doubled += "set -- \"$@\" \"$@\"\n";
+    std::string text(4000, 'a');
+    std::string patterns = "X=" + text + "\n";
+    for (int i = 0; i < 400; ++i) patterns += "Y=${X//*a*a*a*b/c}\n";
+    for (const std::string& script : {doubled, recursive, patterns}) EXPECT_THROW(read_script(script, "s.sh"), UserError);
+    const auto refusal = [](const std::string& script) {
+        try {
+            read_script(script, "s.sh");
+            return std::string();
+        } catch (const UserError& e) {
+            return std::string(e.what());
+        }
+    };
+    EXPECT_NE(refusal(std::string(2 << 20, '\n')).find("has 2097152 bytes, and scripts of up to 1048576 are read"),
+              std::string::npos);
+    EXPECT_NE(refusal(std::string("run\na\0b", 7)).find("s.sh:2: has a byte 0"), std::string::npos);
 }
 
 TEST(InteropArithmetic, IsThatOfAShell) {

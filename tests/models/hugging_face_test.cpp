@@ -103,6 +103,21 @@ TEST(HuggingFace, WindowsThatNoLayerHasAreNone) {
     EXPECT_EQ(shape_read(config_of_type("qwen2", more), "sliding_window"), 0);
 }
 
+// MistralForCausalLM of transformers 5 gives every layer its window, whatever layer_types says.
+TEST(HuggingFace, LayersOfAMistralAreAllAsItsWindow) {
+    const auto mistral = [](const nlohmann::json& window, const char* type) {
+        return config_of_type("mistral", {{"sliding_window", window}, {"layer_types", {type}}});
+    };
+    EXPECT_EQ(shape_read(mistral(8, "sliding_attention"), "sliding_window"), 8);
+    EXPECT_EQ(shape_read(mistral(nullptr, "full_attention"), "sliding_window"), 0);
+    EXPECT_NE(config_refusal(mistral(8, "full_attention"))
+                  .find("transformers gives all layers of a mistral the sliding_window of 8: remove layer_types, or set "
+                        "sliding_window to null"),
+              std::string::npos);
+    EXPECT_NE(config_refusal(mistral(nullptr, "sliding_attention")).find("layers are all alike here, with full attention"),
+              std::string::npos);
+}
+
 TEST(HuggingFace, RotaryPositionsAreThoseOfTransformers) {
     const nlohmann::json scaling = {
         {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};

@@ -5,6 +5,7 @@ Arguments: the lockstep binary."""
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,6 @@ import time
 
 from mlflow.tracking import MlflowClient
 from wandb.proto import wandb_internal_pb2
-from wandb.sdk.internal.datastore import DataStore
 
 import small_run
 
@@ -35,17 +35,36 @@ def follow(folder, to):
     return done.stdout
 
 
+def records(path):
+    """The protobuf messages of a .wandb file: blocks of 32 KiB as LevelDB's log has them, behind a header of 7 bytes."""
+    with open(path, "rb") as f:
+        data = f.read()
+    assert data[:4] == b":W&B", path
+    block, at, parts = 32768, 7, b""
+    while at + 7 <= len(data):
+        left = block - at % block
+        if left < 7:
+            at += left
+            continue
+        size, kind = struct.unpack("<xxxxHB", data[at : at + 7])  # behind a checksum; kinds: 1 whole, 2 first, 3 middle, 4 last
+        if kind == 0 or at + 7 + size > len(data):
+            return
+        parts += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            yield record
+            parts = b""
+
+
 def in_wandb(folder):
     """[(step, loss)] of all offline files, in their order, and the keys of the recipe."""
     out, config = [], {}
     root = f"{folder}/run/wandb"
     for name in sorted(n for n in os.listdir(root) if n.startswith("offline-run-")):
         for file in (n for n in os.listdir(f"{root}/{name}") if n.endswith(".wandb")):
-            store = DataStore()
-            store.open_for_scan(f"{root}/{name}/{file}")
-            while (data := store.scan_data()) is not None:
-                record = wandb_internal_pb2.Record()
-                record.ParseFromString(data)
+            for record in records(f"{root}/{name}/{file}"):
                 for update in record.config.update:
                     config[update.key or "/".join(update.nested_key)] = json.loads(update.value_json)
                 if record.WhichOneof("record_type") == "history":

@@ -36,7 +36,7 @@ function summary() {
     const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
     swatch.style.background = "var(" + look(i).color + ")";
     const memory = known(run.bytes_resident) ? run.bytes_resident : run.bytes_resident_first_process;
-    return [el("span", {}, swatch, run.folder), words[run.status] || run.status || "–", grouped(run.steps) + (known(run.of_steps) ? " of " + grouped(run.of_steps) : ""), fixed(run.final_loss, 4),
+    return [el("span", {}, swatch, run.folder), words[run.status] || run.status || "–", grouped(run.steps) + (known(run.of_steps) && run.of_steps >= run.steps ? " of " + grouped(run.of_steps) : ""), fixed(run.final_loss, 4),
       known(run.best_heldout_loss) ? fixed(run.best_heldout_loss, 4) : "–", compact(run.tokens_seen), compact(run.tokens_per_s), known(run.mfu_percent) ? fixed(run.mfu_percent, 1) + " %" : "–", bytes(memory)];
   });
   $("runs").append(table("Runs", ["run", "status", "steps", "last loss", "best held-out", "tokens", "tokens a second", "MFU", "memory"], rows, [2, 3, 4, 5, 6, 7, 8], true));

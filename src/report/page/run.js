@@ -25,9 +25,10 @@ function head() {
   ].filter(Boolean).join(" · ");
   const words = { done: "Finished", signal: "Stopped by a signal", time: "Stopped at its time limit", non_finite: "Stopped: not finite", failed: "Failed" };
   const pill = $("status");
-  pill.textContent = end ? words[end.reason] || end.reason : "No end recorded";
+  const refused = !starts.length && run.events.some((e) => e.event === "refused");
+  pill.textContent = end ? words[end.reason] || end.reason : refused ? "Refused" : "No end recorded";
   if (end && end.reason === "done") pill.classList.add("good");
-  if (!end) pill.title = "The run is still going, or was killed";
+  if (!end && !refused) pill.title = "The run is still going, or was killed";
 
   const n = m.step.length;
   const tokens = lastOf(m.tokens);
@@ -36,7 +37,7 @@ function head() {
   tiles([
     ["Training loss", n ? fixed(lastOf(m.loss), 4) : "–", n ? "at step " + grouped(steps) : ""],
     best ? ["Best held-out loss", fixed(best.y, 4), "step " + grouped(best.x) + ", perplexity " + digits(Math.exp(best.y), 4)] : null,
-    ["Steps", grouped(steps), last.steps ? "of " + grouped(last.steps) : ""],
+    ["Steps", grouped(steps), last.steps >= steps ? "of " + grouped(last.steps) : ""],
     ["Tokens seen", compact(tokens), ""],
     ["Tokens a second", compact(rate), known(lastOf(m.mfu)) ? "MFU " + fixed(lastOf(m.mfu), 1) + " %" : ""],
     ["Time in steps", time > 0 ? seconds(time) : "–", starts.length > 1 ? plural(starts.length, "start") : ""],
