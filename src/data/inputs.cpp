@@ -38,12 +38,14 @@ public:
 
     void add_input(const fs::path& input) {
         std::error_code error;
-        if (!fs::exists(input, error) && is_megatron_index(with_suffix(input, ".idx")))
-            return add_input(with_suffix(input, ".idx"));  // Megatron-LM names its pair so
         if (const fs::file_status status = fs::status(input, error); !fs::exists(status)) {
-            throw UserError("data.input_missing", input.string(),
-                            fmt::format("the input {} cannot be found: {}. Name an existing file or folder.", input.string(),
-                                        error.message()));
+            throw UserError(
+                "data.input_missing", input.string(),
+                fmt::format("the input {0} cannot be found: {1}. Name an existing file or folder{2}.", input.string(),
+                            error.message(),
+                            is_megatron_index(with_suffix(input, ".idx"))
+                                ? fmt::format("; of Megatron-LM's pair {0}.idx and {0}.bin, name {0}.idx", input.string())
+                                : ""));
         }
         const fs::path path = absolute(input);
         add(path, path.filename().string(), NamedBy::user);

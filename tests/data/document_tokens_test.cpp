@@ -221,7 +221,7 @@ TEST(DataDocumentTokens, BytesOfTheTextAreCounted) {
     Place p({"</s>"});
     p.folder.write("t/tokenizer.json", json.dump());
     p.options.inputs = {p.folder.write("in.jsonl", "{\"text\": \"A b  é\"}\n{\"text\": \"ab\"}\n")};
-    EXPECT_EQ(p.tokens(), (Ids{0, 1, 256, 257, 0, 1, 257}));
+    EXPECT_EQ(p.tokens(), (Ids{0, 1, 256, 3, 0, 1, 3}));
     EXPECT_EQ(p.summary.manifest.train.text_bytes, 9);
     EXPECT_EQ(p.summary.manifest.train.decoded_bytes, 4);
     EXPECT_EQ(PreparedData::open(p.options.out).manifest, p.summary.manifest);

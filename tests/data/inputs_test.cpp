@@ -145,7 +145,8 @@ TEST(DataInputs, ALinkKeepsItsNameAndNeighbours) {
     EXPECT_EQ(found.files.at(0).format, Format::json_lines);
     EXPECT_EQ(found.files.at(1).bin.filename(), "x.bin");
     EXPECT_EQ(found.skipped_repeated, 1);
-    EXPECT_EQ(names_of(find_inputs({folder / "snap/x"})), std::vector<std::string>{"x.idx"});  // Megatron-LM's prefix
+    expect_user_error([&] { find_inputs({folder / "snap/x"}); }, "data.input_missing",
+                      "x.bin, name " + (folder / "snap/x.idx").string());
 }
 
 TEST(DataInputs, JsonLinesMayBeginWithADamagedLine) {
