@@ -51,7 +51,7 @@ std::string wrapper_of(const std::vector<std::string>& names) {
     return wrapper;
 }
 
-// What stands before the name in the files' names, if one of them ends with it.
+// The prefix under which the files have this name; empty: none has it.
 std::string prefix_of(const std::string& name, const std::vector<std::string>& names) {
     const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& n) { return n.ends_with("." + name); });
     return found == names.end() ? "" : found->substr(0, found->size() - name.size());

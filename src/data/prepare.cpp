@@ -88,7 +88,7 @@ std::string unknown_end(const TokenName& name, const std::string& tokenizer) {
     return fmt::format("{} names {} as eos_token, which is no token of {}", name.said_by, name.text, tokenizer);
 }
 
-// A document ends with a token that the files beside name, or that has a known name while they name none.
+// With the token that ends a document: one that the files in its folder name, or a known one where they name none.
 Tokenizer load_tokenizer(const std::string& json, const std::string& path, const DocumentTokens& documents) {
     const auto named = std::find_if(documents.end.begin(), documents.end.end(),
                                     [](const TokenName& name) { return !name.text.empty() && !name.must_exist; });
@@ -382,7 +382,7 @@ void remove_old_data(const fs::path& folder) {
     }
 }
 
-PrepareSummary::Documents documents_of(const PrepareOptions& options, const Tokenizer& tokenizer) {
+PrepareSummary::Documents documents_of(const PrepareOptions& options, const Tokenizer& tokenizer, const DocumentTokens& beside) {
     const auto text_of = [&](int32_t id) { return id >= 0 ? tokenizer.parts().tokens[static_cast<size_t>(id)] : std::string(); };
     PrepareSummary::Documents out{text_of(tokenizer.separator()),
                                   tokenizer.parts().separator_said_by,
@@ -392,8 +392,7 @@ PrepareSummary::Documents documents_of(const PrepareOptions& options, const Toke
     for (const int32_t id : tokenizer.known_separators())
         if (id != tokenizer.separator()) out.other_ends.push_back(text_of(id));
     if (!options.end_token.empty()) return out;
-    DocumentTokens beside = DocumentTokens::beside(options.tokenizer);
-    out.broken = std::move(beside.broken);
+    out.broken = beside.broken;
     bool is_before = true;
     for (const TokenName& name : beside.end) {
         is_before = is_before && name.said_by != out.end_said_by;
@@ -428,10 +427,11 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     if (!base && options.tokenizer.empty() && options.ids_vocab_size == 0) options.tokenizer = "bpe";
     if (!base && options.tokenizer == "bpe" && options.vocab == 0) options.vocab = kDefaultVocab;
     const double fraction = options.heldout_fraction.value_or(base ? base->manifest.sources.heldout_fraction : kDefaultHeldout);
-    Vocabulary vocabulary = base ? appended_vocabulary(options, *base) : given_vocabulary(options, document_tokens(options));
+    const DocumentTokens documents = base ? DocumentTokens() : document_tokens(options);
+    Vocabulary vocabulary = base ? appended_vocabulary(options, *base) : given_vocabulary(options, documents);
     PrepareSummary summary;
     if (!base && vocabulary.tokenizer && options.tokenizer != "bytes")
-        summary.documents = documents_of(options, *vocabulary.tokenizer);
+        summary.documents = documents_of(options, *vocabulary.tokenizer, documents);
 
     const FieldPath field(options.field);
     const RawIds raw_ids = options.ids_vocab_size > 0 || options.id_bytes > 0 ? RawIds::take : RawIds::leave_out;

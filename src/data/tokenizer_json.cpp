@@ -93,8 +93,8 @@ private:
         for (const auto& [text, value] : vocab.items()) vocabulary_.emplace(text, token_id(value, text));
     }
 
-    // Added tokens may also stand in the vocabulary, there without the byte alphabet. The vocabulary's id counts. Others are
-    // numbered behind it, as `tokenizers` does whatever their "id" says; where it would give an id twice, "id" counts.
+    // Added tokens may also be in the vocabulary, there without the byte alphabet: then the vocabulary's id counts. Others are
+    // numbered after it, as `tokenizers` does, whatever their "id" says. Where that would give an id twice, "id" counts.
     void read_added(const Json& root) {
         if (fields_.find(root, "added_tokens") == nullptr) return;
         std::unordered_set<int32_t> taken;

@@ -147,7 +147,7 @@ private:
         return enabled.get<bool>();
     }
 
-    // Of a section that changes the training, whose switch may stand deeper: {"layer_reduction": {"enabled": true}}.
+    // Of a section that changes the training. Its switch may be nested: {"layer_reduction": {"enabled": true}}.
     static bool is_enabled(const std::string& key, const Json& value) {
         if (!value.is_object()) return !value.is_null() && value != false;
         if (const auto enabled = value.find("enabled"); enabled != value.end()) return *enabled == true;

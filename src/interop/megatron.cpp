@@ -148,10 +148,13 @@ std::optional<int64_t> number_after(const Command& c, const std::vector<std::str
     return std::nullopt;
 }
 
+const std::vector<std::string> kRanksOfNode = {"--nproc_per_node", "--nproc-per-node", "--num_gpus"};
+const std::vector<std::string> kNodes = {"--nnodes", "--num_nodes"};
+
 // Ranks that the launcher starts; 0: it does not say all of it.
 int64_t world_of(const Command& launcher) {
-    const std::optional<int64_t> each = number_after(launcher, {"--nproc_per_node", "--nproc-per-node", "--num_gpus"});
-    const std::optional<int64_t> nodes = number_after(launcher, {"--nnodes", "--num_nodes"});
+    const std::optional<int64_t> each = number_after(launcher, kRanksOfNode);
+    const std::optional<int64_t> nodes = number_after(launcher, kNodes);
     if (each) return *each * nodes.value_or(1);
     const auto starts_with_word = [&](const char* word) {
         return std::any_of(launcher.begin(), launcher.end(), [&](const Word& w) { return name_of(w) == word; });
@@ -168,9 +171,9 @@ std::vector<Item> unknown_ranks(const Command& launcher) {
     std::vector<Item> out;
     for (size_t i = 0; i < launcher.size(); ++i) {
         const std::string& word = launcher[i].text;
-        for (const char* flag : {"--nproc_per_node", "--nproc-per-node", "--num_gpus", "--nnodes", "--num_nodes"}) {
-            if (number_after({launcher.begin() + static_cast<long>(i), launcher.end()}, {flag}) != 0 || !word.starts_with(flag))
-                continue;
+        for (const std::vector<std::string>* flags : {&kRanksOfNode, &kNodes}) {
+            const bool is_flag = std::find(flags->begin(), flags->end(), word.substr(0, word.find('='))) != flags->end();
+            if (!is_flag || number_after({launcher.begin() + static_cast<long>(i), launcher.end()}, *flags) != 0) continue;
             const bool is_apart = word.find('=') == std::string::npos && i + 1 < launcher.size();
             out.push_back({is_apart ? word + " " + launcher[i + 1].text : word, launcher[i].where,
                            "how many ranks start is known to a run alone: give --ranks N"});

@@ -103,9 +103,12 @@ void read_optimizer(MegatronJob& j) {
     j.map_number({"adam-beta2"}, "optimizer.beta2", 0.999);
     j.map_number({"adam-eps"}, "optimizer.eps", 1e-8);
     j.map_number({"weight-decay"}, "optimizer.weight_decay", 0.01);
-    if (!j.deepspeed) j.map_number({"clip-grad"}, "training.max_norm", 1.0);
-    else if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips by gradient_clipping alone");
-    if (j.deepspeed) j.reading.assume("no gradient_clipping", "training.max_norm", 0.0);
+    if (j.deepspeed) {
+        if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips by gradient_clipping alone");
+        j.reading.assume("no gradient_clipping", "training.max_norm", 0.0);
+    } else {
+        j.map_number({"clip-grad"}, "training.max_norm", 1.0);
+    }
     j.map_integer({"seed"}, "debug.seed", 1234);
 }
 

@@ -63,7 +63,7 @@ const std::vector<OtherSystem>& yaml_systems() {
     return all;
 }
 
-// The names in front of colons, with and without quotes, wherever in a line they stand.
+// All names that a colon follows, with and without quotes.
 std::set<std::string> names_before_colons(const std::string& text) {
     std::set<std::string> out;
     const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.'; };

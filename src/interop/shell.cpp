@@ -79,7 +79,6 @@ void Interpreter::take_environment() {
 
 void Interpreter::run_file(const std::string& text) {
     const Place start{1, 0};
-    text_ = text;
     constexpr size_t kMost = 1 << 20;
     if (text.size() > kMost)
         throw UserError(
@@ -91,6 +90,7 @@ void Interpreter::run_file(const std::string& text) {
         refuse_script(path_, 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(nul), '\n')),
                       "has a byte 0, which no script has: give a script that bash runs, or the arguments of the run as a plain "
                       "text file");
+    text_ = text;
     state_.folder = Text(fs::absolute(path_).lexically_normal().parent_path().string(), start);
     for (const auto& [name, value] : slurm_variables(text)) set_exported(name, value);
     Variable ifs;

@@ -353,15 +353,10 @@ Interpreter::Value Interpreter::expansion(const Text& raw, size_t begin, size_t 
         }
         return {{substituted(inside, place)}};
     }
-    if (s.compare(begin, 3, "$((") == 0 && s.compare(end - 2, 2, "))") == 0) {
+    const bool is_doubled = s.compare(begin, 3, "$((") == 0 && s.compare(end - 2, 2, "))") == 0;
+    if (is_doubled || s.compare(begin, 2, "$[") == 0) {
         Text::Why why;
-        const std::optional<int64_t> n = number(raw.part(begin + 3, end - 2), why);
-        if (n) return {{Text(std::to_string(*n), place)}};
-        return {{Text::unknown(without_shell_blanks(s.substr(begin, end - begin)), place, of_value(why))}};
-    }
-    if (s.compare(begin, 2, "$[") == 0) {
-        Text::Why why;
-        const std::optional<int64_t> n = number(raw.part(begin + 2, end - 1), why);
+        const std::optional<int64_t> n = number(is_doubled ? raw.part(begin + 3, end - 2) : raw.part(begin + 2, end - 1), why);
         if (n) return {{Text(std::to_string(*n), place)}};
         return {{Text::unknown(without_shell_blanks(s.substr(begin, end - begin)), place, of_value(why))}};
     }

@@ -18,7 +18,7 @@ using Kind = Node::Kind;
 
 std::string shell_base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A * or a ? outside of quotes, which stands for the names of files.
+// An unquoted * or ?, which bash replaces by names of files.
 bool has_bare_star(const Text& raw) {
     for (size_t i = 0; i < raw.size(); i = end_of_quoted(raw, i, "")) {
         const bool is_parameter = i > 0 && raw[i - 1] == '$';
@@ -388,8 +388,7 @@ bool Interpreter::run_script_file(const Words& words, const ShellCall& shell) {
     run_apart(true, [&] {
         state_.ends_at_failure = shell.ends_at_failure;
         state_.zero = Text(paths_.back(), words[at].place());
-        state_.arguments = Words(words.begin() + static_cast<long>(at) + 1, words.end());
-        state_.has_arguments = true, state_.arguments_why = nullptr;
+        take_arguments(Words(words.begin() + static_cast<long>(at) + 1, words.end()), words[0].place());
         frames_.push_back({false, {}, {}});
         run_text(numbered, files_.back());
     });
@@ -409,7 +408,7 @@ bool Interpreter::run_script_input(const Words& words, const ShellCall& shell) {
     input_.reset();
     run_apart(true, [&] {
         state_.ends_at_failure = shell.ends_at_failure;
-        state_.arguments = arguments, state_.has_arguments = true, state_.arguments_why = nullptr;
+        take_arguments(arguments, words[0].place());
         frames_.push_back({false, {}, {}});
         run_text(text, file_of(words[0].place()));
     });
@@ -464,7 +463,7 @@ void Interpreter::run_started(const Words& words) {
     const ShellCall shell = shell_call(words);
     if (run_script_file(words, shell) || run_script_input(words, shell)) return;
     const Text::Why output = because(fmt::format("the output of `{}` is known to a run alone", name));
-    // Programs that change a file where it stands.
+    // Programs that rewrite a file in place.
     const bool edits = name == "perl" || name == "ed" || name == "ex" || name == "patch" || name == "yq" || name == "awk" ||
                        name == "gawk" || name == "crudini" || name == "dos2unix" || name == "install" || name == "rsync";
     for (size_t i = 1; edits && i < words.size(); ++i) forget_file(words[i], because(fmt::format("`{}` changes it", name)));
@@ -484,10 +483,8 @@ void Interpreter::run_started(const Words& words) {
                     state_.ends_at_failure = shell.ends_at_failure;
                     const size_t behind = i + 1;
                     if (behind < words.size()) state_.zero = words[behind];
-                    state_.arguments.clear();
-                    if (behind + 1 < words.size())
-                        state_.arguments.assign(words.begin() + static_cast<long>(behind) + 1, words.end());
-                    state_.has_arguments = true, state_.arguments_why = nullptr;
+                    const auto first = words.begin() + static_cast<long>(std::min(behind + 1, words.size()));
+                    take_arguments(Words(first, words.end()), words[0].place());
                 }
                 run_text(words[i], file_of(words[i].place()));
             });

@@ -99,7 +99,7 @@ private:
     // Variables.
     void set(const std::string& name, const Text& value, Place place);
     void set(const std::string& name, Variable value, Place place);
-    // `value`: what stands behind `=` where it has been expanded.
+    // `value`: that of NAME=value, where it has been expanded.
     void assign(const Text& raw, const Variable& attributes, const Text* value = nullptr);
     Text value_of_assigned(const Text& raw);
     void assign_array(Variable& to, const Text& inside);

@@ -206,7 +206,7 @@ Interpreter::Value Interpreter::changed(const std::string& name, Value value, co
         return {{std::move(otherwise)}};
     }
     if (value.items.empty()) return value;
-    // ${X##*-} and ${X%%-*} keep what stands behind the last and before the first "-".
+    // ${X##*-} keeps what follows the last "-", ${X%%-*} what precedes the first.
     const size_t mark = at + (op == '#' ? 3 : 2);
     const bool cuts_all = (op == '#' || op == '%') && at + 4 == end && s[at + 1] == op && s[op == '#' ? at + 2 : at + 3] == '*' &&
                           std::string("-_./=:,@").find(s[mark]) != std::string::npos;

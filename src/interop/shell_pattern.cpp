@@ -60,34 +60,18 @@ size_t Pattern::cost(size_t size) const {
     return may_be_long ? size * size / 128 * (1 + text_.size() / 16) : size * (1 + text_.size()) / 64;
 }
 
-// What follows the last * is tried at each later place.
-bool Pattern::matches(const std::string& text, size_t begin, size_t end) const {
-    size_t p = 0, t = begin, star = std::string::npos, resume = begin;
-    while (true) {
-        if (p < text_.size() && text_[p] == '*') {
-            star = ++p, resume = t;
-            continue;
-        }
-        if (p == text_.size() && t == end) return true;
-        bool holds = false;
-        if (p < text_.size() && t < end) {
-            size_t next = p;
-            if (text_[p] == '?') holds = true, next = p + 1;
-            else if (text_[p] == '[' && bracket(text_, next, text[t], holds)) {
-            } else {
-                if (text_[p] == '\\' && p + 1 < text_.size()) ++next;
-                holds = text_[next] == text[t];
-                ++next;
-            }
-            if (holds) p = next, ++t;
-        }
-        if (holds) continue;
-        if (star == std::string::npos || resume >= end) return false;
-        p = star, t = ++resume;
-    }
+// Does the character match the pattern's part at p, and where does the pattern go on?
+std::pair<size_t, bool> Pattern::step(size_t p, char c) const {
+    if (text_[p] == '*') return {p, true};
+    if (text_[p] == '?') return {p + 1, true};
+    bool holds = false;
+    size_t behind = p;
+    if (text_[p] == '[' && bracket(text_, behind, c, holds)) return {behind, holds};
+    if (text_[p] == '\\' && p + 1 < text_.size()) ++behind;
+    return {behind + 1, text_[behind] == c};
 }
 
-// All places of the pattern at which a match may stand go on together.
+// Follows every position of the pattern that the text so far can reach, a character at a time.
 std::vector<size_t> Pattern::ends(const std::string& text, size_t begin) const {
     std::vector<size_t> out;
     std::vector<char> here(text_.size() + 1, 0), next;
@@ -102,16 +86,7 @@ std::vector<size_t> Pattern::ends(const std::string& text, size_t begin) const {
         next.assign(text_.size() + 1, 0);
         for (size_t p = 0; p < text_.size(); ++p) {
             if (!here[p]) continue;
-            size_t behind = p;
-            bool holds = false;
-            if (text_[p] == '*') holds = true;
-            else if (text_[p] == '?') holds = true, behind = p + 1;
-            else if (text_[p] == '[' && bracket(text_, behind, text[t], holds)) {
-            } else {
-                if (text_[p] == '\\' && p + 1 < text_.size()) ++behind;
-                holds = text_[behind] == text[t];
-                ++behind;
-            }
+            const auto [behind, holds] = step(p, text[t]);
             if (holds) next[behind] = 1, any = true;
         }
         if (!any) return out;
@@ -128,7 +103,7 @@ std::optional<size_t> Pattern::prefix(const std::string& text, bool longest) con
 std::optional<size_t> Pattern::suffix(const std::string& text, bool longest) const {
     for (size_t i = 0; i <= text.size(); ++i) {
         const size_t begin = longest ? i : text.size() - i;
-        if (matches(text, begin, text.size())) return begin;
+        if (longest_at(text, begin) == text.size()) return begin;
     }
     return std::nullopt;
 }

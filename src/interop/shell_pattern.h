@@ -17,8 +17,7 @@ public:
     bool is_empty() const { return text_.empty(); }
     // Of cutting or replacing it in a text of this size, in steps of the interpreter.
     size_t cost(size_t size) const;
-    bool matches(const std::string& text) const { return matches(text, 0, text.size()); }
-    bool matches(const std::string& text, size_t begin, size_t end) const;
+    bool matches(const std::string& text) const { return longest_at(text, 0) == text.size(); }
     // Where the shortest or the longest part from the beginning ends that it matches; and of the part at the end, where it
     // begins.
     std::optional<size_t> prefix(const std::string& text, bool longest) const;
@@ -32,6 +31,7 @@ public:
 private:
     // Ends of all parts from `begin` on that it matches, the shortest first.
     std::vector<size_t> ends(const std::string& text, size_t begin) const;
+    std::pair<size_t, bool> step(size_t p, char c) const;
     std::string text_;
 };
 

@@ -8,7 +8,7 @@
 namespace lockstep::interop {
 namespace {
 
-// \< and \> stand for the ends of words, and \d for a d.
+// \< and \> match the two ends of a word; \d is the letter d.
 std::string shell_escape_of(char c) {
     if (c == '<') return "\\b(?=\\w)";
     if (c == '>') return "\\b(?<=\\w)";
@@ -30,7 +30,7 @@ std::string with_shell_escapes(const std::string& extended) {
 std::string shell_extended(const std::string& basic) {
     const std::string special = "(){}+?|";
     std::string out;
-    bool begins = true;  // nothing of the expression stands before it: * is a character, ^ the beginning
+    bool begins = true;  // of the expression: there * is a character, and ^ the beginning of the text
     for (size_t i = 0; i < basic.size(); ++i) {
         if (basic[i] == '[') {
             size_t end = i + 1;

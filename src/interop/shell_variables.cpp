@@ -113,7 +113,7 @@ void Interpreter::assign_array(Variable& to, const Text& inside) {
     }
 }
 
-// What stands behind `=`, expanded.
+// The value of NAME=value, expanded.
 Text Interpreter::value_of_assigned(const Text& raw) {
     const Text value = raw.part(*end_of_assigned(raw), raw.size());
     const std::string name = raw.chars().substr(0, end_of_name(raw.chars(), 0));
@@ -221,6 +221,11 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
     }
     if (!runs()) return true;
     set_status(0);
+    const auto mark = [&](const std::string& of, const auto& change) {
+        auto changed = std::make_shared<Variable>(*state_.find(of));
+        change(*changed);
+        state_.variables[state_.target_of(of)] = changed;
+    };
     for (const Declared& d : all) {
         const std::string& word = d.raw.chars();
         if (word.size() > 1 && (word[0] == '-' || word[0] == '+') && !d.raw.why(0)) {
@@ -244,9 +249,7 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
             continue;
         }
         if (unexports && !d.value && state_.find(word)) {
-            auto kept = std::make_shared<Variable>(*state_.find(word));
-            kept->is_exported = false;
-            state_.variables[state_.target_of(word)] = kept;
+            mark(word, [](Variable& v) { v.is_exported = false; });
             continue;
         }
         const auto declare = [&](const Text& t, bool is_assignment) {
@@ -268,11 +271,7 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
                 changed.is_exported |= attributes.is_exported, changed.is_integer |= attributes.is_integer;
                 set(declared, changed, v->place);
             }
-            if (is_readonly && state_.find(declared)) {
-                auto kept = std::make_shared<Variable>(*state_.find(declared));
-                kept->is_readonly = true;
-                state_.variables[state_.target_of(declared)] = kept;
-            }
+            if (is_readonly && state_.find(declared)) mark(declared, [](Variable& v) { v.is_readonly = true; });
         };
         if (refers) {
             const std::string declared = word.substr(0, end_of_name(word, 0));

@@ -62,7 +62,7 @@ kernels = "reference"
 
 inline sim::Cluster small_devices() { return sim::parse_cluster(kSmallDevices, "small.toml"); }
 
-// A small model with these keys on so many of the devices.
+// A small model with these keys, on `ranks` of the devices.
 inline tune::Problem small_problem(int64_t ranks, const std::vector<std::pair<std::string, std::string>>& keys = {},
                                    int64_t batch = 8) {
     return tune::problem_of(small_config(keys), small_devices(), "small.toml", ranks, batch);
