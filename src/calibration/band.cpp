@@ -43,7 +43,7 @@ std::string text_of(const std::vector<sim::Part>& parts) {
     const std::string none = names_of(parts, 0), one = names_of(parts, 1);
     std::string out;
     if (!none.empty()) out = fmt::format("No run was ever compared with a plan of: {}.", none);
-    if (!one.empty()) out += fmt::format("{}Runs of one publication alone were: {}.", out.empty() ? "" : " ", one);
+    if (!one.empty()) out += fmt::format("{}Only one publication has runs of: {}.", out.empty() ? "" : " ", one);
     return out.empty() ? out : out + " The band is wider for it.";
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/utf8.h"
 
 namespace lockstep::data {
 namespace {
@@ -198,7 +199,9 @@ bool LineReader::next(std::string_view& line) {
             const size_t stop = end != std::string::npos ? end : buffer_.size();
             line = std::string_view(buffer_).substr(begin_, stop - begin_);
             begin_ = searched_ = std::min(stop + 1, buffer_.size());
-            if (line_number_++ == 0 && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+            ++line_number_;
+            // Files that `cat` joined have several marks.
+            if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
             if (line.ends_with('\r')) line.remove_suffix(1);
             return true;
         }

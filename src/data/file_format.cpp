@@ -45,6 +45,7 @@ constexpr Signature kNotRead[] = {
     {0, "%PDF-"sv, "a PDF document", "Extract its text first: pdftotext {}"},
     {0, "SQLite format 3"sv, "an SQLite database", "Write its text as JSON Lines or Parquet"},
     {0, "version https://git-lfs"sv, "a pointer of Git LFS, not the file itself", "Get the file: git lfs pull"},
+    {0, "PARE"sv, "an encrypted Parquet file", "Write it again without encryption, or its text as JSON Lines"},
     {0, "LSTOKENS"sv, "a token file of Lockstep", "Give the folder that it is in to training.dataset_path"},
 };
 

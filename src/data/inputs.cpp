@@ -9,6 +9,7 @@
 #include "data/file_io.h"
 #include "data/json_shape.h"
 #include "data/known_datasets.h"
+#include "data/utf8.h"
 
 namespace lockstep::data {
 namespace fs = std::filesystem;

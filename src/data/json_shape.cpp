@@ -1,5 +1,7 @@
 #include "data/json_shape.h"
 
+#include "data/utf8.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -9,13 +11,15 @@ JsonShape::Kind kind_behind(std::string_view head, bool is_whole, size_t begin, 
     if (next == head.size() && !is_whole) return JsonShape::Kind::more;
     const bool nothing_follows = next == head.size();
     const bool is_one_line = head.substr(begin, end - begin).find('\n') == std::string_view::npos;
+    const std::string_view between = head.substr(end, next - end);
+    const bool has_only_returns = between.find('\r') != std::string_view::npos && between.find('\n') == std::string_view::npos;
     if (!nothing_follows && head[next] != '{') {
         // "{..}, {..}" are meant to be objects: the refusal says what is wrong.
         const size_t behind_comma = head[next] == ',' ? skip_json_space(head, next + 1) : head.size();
         return is_one_line && behind_comma < head.size() && head[behind_comma] == '{' ? JsonShape::Kind::lines
                                                                                       : JsonShape::Kind::none;
     }
-    return is_one_line ? JsonShape::Kind::lines : JsonShape::Kind::values;
+    return is_one_line && (nothing_follows || !has_only_returns) ? JsonShape::Kind::lines : JsonShape::Kind::values;
 }
 
 }  // namespace
@@ -40,8 +44,9 @@ ObjectLines object_lines(std::string_view head, bool is_whole, const FieldPath& 
     while (!head.empty()) {
         const size_t end = head.find('\n');
         if (end == std::string_view::npos && !is_whole) break;
-        const std::string_view line = head.substr(0, end);
+        std::string_view line = head.substr(0, end);
         head.remove_prefix(end == std::string_view::npos ? head.size() : end + 1);
+        if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
         const size_t first = skip_json_space(line, 0);
         if (first == line.size()) continue;
         ++lines.all;

@@ -30,6 +30,4 @@ struct ObjectLines {
 };
 ObjectLines object_lines(std::string_view head, bool is_whole, const FieldPath& field);
 
-inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
 }  // namespace lockstep::data

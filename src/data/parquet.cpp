@@ -31,7 +31,7 @@ struct Leaf {
     std::vector<std::string_view> path;
     int type = -1;
     int optional = 0;
-    bool is_repeated = false;
+    bool is_repeated = false, is_null = false;
 };
 
 // Adds the leaves below node `at` and returns the node behind them.
@@ -40,7 +40,7 @@ size_t add_leaves(const std::vector<SchemaNode>& schema, size_t at, const Leaf& 
     const SchemaNode& node = schema[at];
     Leaf here = above;
     if (at > 0) here.path.push_back(node.name);
-    here.type = node.type;
+    here.type = node.type, here.is_null = node.is_null;
     here.optional += at > 0 && node.repetition == static_cast<int>(Repetition::optional) ? 1 : 0;
     here.is_repeated = here.is_repeated || (at > 0 && node.repetition == static_cast<int>(Repetition::repeated));
     size_t next = at + 1;
@@ -170,31 +170,35 @@ ParquetTexts::ParquetTexts(std::string_view bytes, const std::filesystem::path& 
     } catch (const Damaged& damage) {
         refuse(damage.what());
     }
-    const auto no_field = [&](const std::string& why) {
-        throw UserError("data.no_field", "--field",
-                        fmt::format("{}: {}. Name the column that holds the text with --field.", file.string(), why));
+    const auto no_field = [&](const std::string& why, const char* remedy = "Name the column that holds the text with --field") {
+        throw UserError("data.no_field", "--field", fmt::format("{}: {}. {}.", file.string(), why, remedy));
     };
     std::string columns, inside;
     size_t found = leaves.size();
     int spelled = 0;
+    bool is_in_struct = false;
     for (size_t i = 0; i < leaves.size(); ++i) {
         const std::vector<std::string_view>& path = leaves[i].path;
         if (i < kMostColumnsNamed) columns += (i > 0 ? ", " : "") + dotted(path);
         if (i == kMostColumnsNamed) columns += ", ...";
         const size_t names = field.names_that_spell(path);
-        if (names == path.size() && names > 0) found = i, ++spelled;
+        if (names == path.size() && names > 0) found = i, ++spelled, is_in_struct = is_in_struct || names > 1;
         const bool is_below = names > 0 && names < path.size();
         if (is_below && leaves[i].is_repeated) no_field(fmt::format("the column \"{}\" holds lists, not text", field.text()));
         if (is_below && inside.size() < kMostColumnsNamed * kLongestColumnShown)
             inside += (inside.empty() ? "" : ", ") + dotted(path);
     }
-    if (spelled > 1) no_field(fmt::format("\"{}\" is the name of a column, and a field of a struct", field.text()));
+    if (spelled > 1) {
+        const char* what = is_in_struct ? "a column, and a field of a struct" : "more than one column";
+        no_field(fmt::format("\"{}\" is the name of {}", field.text(), what), "Rename one of them in the data");
+    }
     if (!inside.empty()) no_field(fmt::format("the column \"{}\" is a struct of {}", field.text(), inside));
     if (found == leaves.size()) no_field(fmt::format("there is no column \"{}\"; the columns are: {}", field.text(), columns));
     const Leaf& leaf = leaves[found];
     if (leaf.is_repeated) no_field(fmt::format("the column \"{}\" holds lists, not text", field.text()));
     if (leaf.type != static_cast<int>(Type::byte_array))
-        no_field(fmt::format("the column \"{}\" holds {}, not text", field.text(), type_name(leaf.type)));
+        no_field(
+            fmt::format("the column \"{}\" holds {}, not text", field.text(), leaf.is_null ? "nulls" : type_name(leaf.type)));
     column_ = found;
     deepest_level_ = leaf.optional;
 }

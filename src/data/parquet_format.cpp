@@ -99,6 +99,7 @@ private:
 };
 
 constexpr int kFalse = 2, kList = 9, kStruct = 12;
+constexpr int64_t kUnknownType = 11;  // of the union LogicalType: a column of nulls
 
 bool is_integer(int type) { return type >= 4 && type <= 6; }
 
@@ -109,6 +110,11 @@ SchemaNode schema_node(Thrift& in) {
         else if (id == 3 && is_integer(type)) node.repetition = static_cast<int>(in.integer());
         else if (id == 4 && type == 8) node.name = in.string();
         else if (id == 5 && is_integer(type)) node.children = static_cast<int>(in.integer());
+        else if (id == 10 && type == kStruct)
+            in.structure([&](int64_t logical, int inner) {
+                node.is_null = node.is_null || logical == kUnknownType;
+                in.skip(inner);
+            });
         else in.skip(type);
     });
     return node;

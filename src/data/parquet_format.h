@@ -26,6 +26,7 @@ struct SchemaNode {
     int type = -1;  // Type; below 0: a group
     int repetition = 0;
     int children = 0;
+    bool is_null = false;  // every value is null, whatever `type` says
 };
 
 struct ColumnChunk {

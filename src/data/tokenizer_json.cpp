@@ -14,6 +14,7 @@
 #include "data/byte_alphabet.h"
 #include "data/json_fields.h"
 #include "data/tokenizer_steps.h"
+#include "data/utf8.h"
 
 namespace lockstep::data {
 namespace {
@@ -49,7 +50,7 @@ public:
 
 private:
     Json parsed(std::string_view json) const {
-        if (json.starts_with("\xEF\xBB\xBF")) json.remove_prefix(3);  // a byte-order mark, as editors write it
+        if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
         const size_t first = json.find_first_not_of(" \t\r\n");
         if (first == std::string_view::npos) fields_.malformed("it is empty");
         if (is_lfs_pointer(json))

@@ -9,6 +9,9 @@
 
 namespace lockstep::data {
 
+// What some editors write before the first character. It is no text.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 struct InvalidUtf8 {
     int64_t bytes = 0;    // that belong to no well-formed character
     size_t first_at = 0;  // where the first stands; meaningless where there is none

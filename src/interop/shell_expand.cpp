@@ -446,13 +446,9 @@ Text Interpreter::captured(const Text& commands, Place place) {
     std::vector<Frame> frames;
     std::swap(frames, frames_);
     discards_ = true;
-    state_.output = {};
-    ++captures_;
-    run(*parsed);
-    --captures_;
+    Text out = kept_of([&] { run(*parsed); });
     has_substituted_ = true;
-    Text out = state_.output;
-    before.files = state_.files;
+    before.files = state_.files, before.kept = state_.kept;
     before.status = state_.status, before.status_why = state_.status_why;
     state_ = std::move(before);
     discards_ = discarded;

@@ -238,7 +238,7 @@ bool Interpreter::program(const std::string& name, const Words& words) {
             for (size_t i = 1; i < words.size(); ++i) forget_file(words[i], because("`sed -i` changes it: " + because_of->text));
             return set_status(0);
         }
-        print(Text::unknown("$(...)", place, of_value(because_of)));
+        print_unknown(place, of_value(because_of));
         set_status(std::nullopt, because_of);
     };
     require_steps(10);

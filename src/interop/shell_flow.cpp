@@ -1,7 +1,8 @@
-// Conditions that are not known, loops, functions, and processes of their own.
+// Redirections, pipes, conditions that are not known, loops, functions, and processes of their own.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "interop/shell_interpreter.h"
 
@@ -141,6 +142,85 @@ void Interpreter::call(const Node& function, const Words& words) {
     state_.arguments = arguments, state_.has_arguments = had_arguments, state_.arguments_why = why;
 }
 
+Text Interpreter::kept_of(const std::function<void()>& body) {
+    const size_t level = state_.kept.size();
+    const Sink output = sinks_[1];
+    state_.kept.emplace_back();
+    sinks_[1] = level;
+    body();
+    sinks_[1] = output;
+    state_.kept.resize(level + 1);  // a state that left from further inside has more
+    Text made = std::move(state_.kept.back());
+    state_.kept.pop_back();
+    return made;
+}
+
+// Redirections act in their order: of `2>&1 >f`, descriptor 2 writes to what descriptor 1 was.
+void Interpreter::run_redirected(const Node& n) {
+    struct File {
+        Text name;
+        bool appends;
+    };
+    const std::optional<Text> input = input_;
+    const auto sinks = sinks_;
+    const size_t level = state_.kept.size();
+    std::vector<File> files;
+    for (const Redirection& r : n.redirections) {
+        if (r.op == "<<") input_ = r.expands ? document(r.target) : r.target;
+        else if (r.op == "<<<") {
+            input_ = joined(r.target);
+            input_->add('\n', r.target.place());
+        } else if (r.op == "<") {
+            const Text name = joined(r.target);
+            if (name.chars() != "/dev/stdin") input_ = file_text(name);
+        } else if (r.op != "<&" && r.op != "<>") {
+            const Text name = joined(r.target);
+            std::string to = name.chars();
+            if (to == "/dev/stdout" || to == "/dev/fd/1") to = "1";
+            if (to == "/dev/stderr" || to == "/dev/fd/2") to = "2";
+            const bool is_digit = to.size() == 1 && std::isdigit(static_cast<unsigned char>(to[0]));
+            const bool is_descriptor = to != name.chars() || (r.op == ">&" && (is_digit || to == "-"));
+            const bool is_both = r.op.starts_with('&') || (r.op == ">&" && !is_descriptor);
+            Sink sink;
+            if (is_descriptor) {
+                if (is_digit) sink = sinks_[static_cast<size_t>(to[0] - '0')];
+            } else {
+                sink = level + files.size();
+                files.push_back({name, r.op.ends_with(">>")});
+                state_.kept.emplace_back();
+            }
+            if (const auto from = static_cast<size_t>(r.descriptor < 0 ? 1 : r.descriptor); from < sinks_.size())
+                sinks_[from] = sink;
+            if (is_both) sinks_[2] = sink;
+        }
+    }
+    run_kind(n);
+    state_.kept.resize(level + files.size());
+    const std::vector<Text> made(state_.kept.begin() + static_cast<std::ptrdiff_t>(level), state_.kept.end());
+    state_.kept.resize(level);
+    for (size_t i = 0; i < files.size(); ++i) write_file(files[i].name, made[i], files[i].appends);
+    input_ = input, sinks_ = sinks;
+}
+
+void Interpreter::run_pipeline(const Node& n) {
+    if (n.parts.size() == 1) {
+        condition(*n.parts.front());
+    } else {
+        const std::optional<Text> input = input_;
+        std::optional<int> failed = 0;  // of the last part that fails
+        Text::Why failed_why;
+        for (size_t i = 0; i < n.parts.size(); ++i) {
+            const auto part = [&] { run_apart(false, [&] { run(*n.parts[i]); }); };
+            if (i + 1 < n.parts.size()) input_ = kept_of(part);
+            else part();
+            if (state_.status != 0) failed = state_.status, failed_why = state_.status_why;
+        }
+        input_ = input;
+        if (state_.fails_in_pipes) set_status(failed, failed_why);
+    }
+    if (n.is_negated && state_.status) state_.status = *state_.status == 0;
+}
+
 // In a process of its own, whose variables nobody sees afterwards.
 void Interpreter::run_apart(bool exported_only, const std::function<void()>& body) {
     State before = state_;
@@ -152,7 +232,7 @@ void Interpreter::run_apart(bool exported_only, const std::function<void()>& bod
         state_.ends_at_failure = state_.fails_in_pipes = state_.refuses_unset = state_.exports_all = false;
     }
     body();
-    before.files = state_.files, before.output = state_.output;
+    before.files = state_.files, before.kept = state_.kept;
     before.status = state_.status, before.status_why = state_.status_why;
     state_ = std::move(before);
     std::swap(frames, frames_);
@@ -184,7 +264,7 @@ void Interpreter::run_while(const Node& n) {
                                      before.variables.end(), equal) &&
                           state_.files == before.files && state_.arguments == before.arguments &&
                           input_.has_value() == input.has_value() && (!input_ || *input_ == *input) &&
-                          state_.output.size() == before.output.size() && state_.folder == before.folder;
+                          state_.folder == before.folder && state_.kept == before.kept;
         if (same) {  // every further pass does the same
             if (frames_.back().left.empty()) {
                 state_.flow = Flow::Exits;

@@ -137,66 +137,6 @@ void Interpreter::run_kind(const Node& n) {
     }
 }
 
-void Interpreter::run_redirected(const Node& n) {
-    const std::optional<Text> input = input_;
-    std::optional<Text> file;
-    bool appends = false, elsewhere = false;
-    for (const Redirection& r : n.redirections) {
-        if (r.op == "<<") input_ = r.expands ? document(r.target) : r.target;
-        else if (r.op == "<<<") {
-            input_ = joined(r.target);
-            input_->add('\n', r.target.place());
-        } else if (r.op == "<") {
-            const Text name = joined(r.target);
-            if (name.chars() != "/dev/stdin") input_ = file_text(name);
-        } else if (r.op == "<&" || r.op == "<>" || r.descriptor > 1) continue;
-        else if (r.op == ">&" && r.target.chars() != "1") elsewhere = true, file.reset();
-        else if (r.op != ">&") {
-            const Text name = joined(r.target);
-            if (name.chars() == "/dev/stdout" || name.chars() == "/dev/fd/1") continue;
-            file = name, appends = r.op.ends_with(">>");
-        }
-    }
-    if (!file && !elsewhere) {
-        run_kind(n);
-    } else {
-        const Text kept = state_.output;
-        state_.output = {};
-        ++captures_;
-        run_kind(n);
-        --captures_;
-        const Text made = state_.output;
-        state_.output = kept;
-        if (file) write_file(*file, made, appends);
-    }
-    input_ = input;
-}
-
-void Interpreter::run_pipeline(const Node& n) {
-    if (n.parts.size() == 1) {
-        condition(*n.parts.front());
-    } else {
-        const std::optional<Text> input = input_;
-        std::optional<int> failed = 0;  // of the last part that fails
-        Text::Why failed_why;
-        for (size_t i = 0; i < n.parts.size(); ++i) {
-            const bool is_last = i + 1 == n.parts.size();
-            const Text kept = state_.output;
-            if (!is_last) state_.output = {}, ++captures_;
-            run_apart(false, [&] { run(*n.parts[i]); });
-            if (state_.status != 0) failed = state_.status, failed_why = state_.status_why;
-            if (!is_last) {
-                --captures_;
-                input_ = state_.output;
-                state_.output = kept;
-            }
-        }
-        input_ = input;
-        if (state_.fails_in_pipes) set_status(failed, failed_why);
-    }
-    if (n.is_negated && state_.status) state_.status = *state_.status == 0;
-}
-
 void Interpreter::run_and_or(const Node& n) {
     const std::function<void(size_t)> from = [&](size_t i) {
         // `from(i)` runs what follows the part i, whose status is set.
@@ -501,7 +441,7 @@ void Interpreter::run_started(const Words& words) {
             out_.commands.push_back({std::move(kept), maybe ? maybe->text : "", maybe ? maybe->asks : "", folder()});
         }
     }
-    print(Text::unknown("$(...)", words[0].place(), output));
+    print_unknown(words[0].place(), output);
     set_status(std::nullopt, because(fmt::format("whether `{}` succeeds is known to a run alone", name)));
 }
 

@@ -2,6 +2,7 @@
 // words of a command, shell_condition.cpp decides conditions, shell_builtins.cpp has the commands of the shell itself.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ public:
 
 private:
     using Words = std::vector<Text>;
+    using Sink = std::optional<size_t>;  // which of State::kept; none: a terminal, or a file that nobody reads
 
     // A loop, a function or a file that is read by `source`: where `break` and `return` lead to. States that left it by a way
     // that is not known wait here for its end.
@@ -158,9 +160,16 @@ private:
     void source(const Words& words);
     void evaluate_words(const Words& words);
     bool program(const std::string& name, const Words& words);
-    void print(const Text& t) {
-        if (captures_ > 0) state_.output.add(t), characters_ += t.size();
+    void print(const Text& t) { print_to(sinks_[1], t); }
+    void print_to(Sink sink, const Text& t) {
+        if (sink) state_.kept[*sink].add(t), characters_ += t.size();
     }
+    // Of a command whose messages are not known either.
+    void print_unknown(Place place, const Text::Why& why) {
+        print(Text::unknown("$(...)", place, why));
+        if (sinks_[2] != sinks_[1]) print_to(sinks_[2], Text::unknown("$(...)", place, why));
+    }
+    Text kept_of(const std::function<void()>& body);  // what `body` prints
     void echo(const Words& words);
     void print_formatted(const Words& words);
     void change_folder(const Words& words);
@@ -187,7 +196,7 @@ private:
     std::optional<Text> input_;       // of the present command
     size_t steps_ = 0, characters_ = 0;
     int depth_ = 0;
-    int captures_ = 0;              // what keeps the output: $(...), a pipe, a file
+    std::array<Sink, 10> sinks_;    // by descriptor
     int conditions_ = 0;            // around the present command: set -e does not act there
     bool may_set_all_ = false;      // a file that the script changes in a way that is not known has been read
     bool has_substituted_ = false;  // a command in "$(...)" has set the status

@@ -80,7 +80,10 @@ State merge(const State& a, const State& b, const std::function<Text::Why(const 
     if (a.arguments != b.arguments && !out.arguments_why) out.arguments_why = why_of("$1", a.folder.place());
     if (!out.arguments_why) out.arguments_why = b.arguments_why;
     if (!(a.folder == b.folder)) out.folder = Text::unknown("$(pwd)", a.folder.place(), why_of("$PWD", a.folder.place()));
-    if (!(a.output == b.output)) out.output = Text::unknown("$(...)", a.output.place(), why_of("$(...)", a.output.place()));
+    for (size_t i = 0; i < std::min(a.kept.size(), b.kept.size()); ++i) {
+        const Place place = a.kept[i].place();
+        if (!(a.kept[i] == b.kept[i])) out.kept[i] = Text::unknown("$(...)", place, why_of("$(...)", place));
+    }
     if (a.status != b.status) {
         out.status = std::nullopt;
         if (!out.status_why) out.status_why = b.status_why ? b.status_why : why_of("$?", {});

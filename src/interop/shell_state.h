@@ -43,7 +43,7 @@ struct State {
     Text folder;                                               // in which commands run
     std::vector<Text> folders;                                 // that pushd left
     Text zero;                                                 // $0
-    Text output;                                               // what has been printed where it is kept
+    std::vector<Text> kept;                                    // printed into each $(...), pipe and file, the outermost first
     std::optional<int> status = 0;
     Text::Why status_why;
     Flow flow = Flow::Runs;

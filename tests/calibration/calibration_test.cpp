@@ -249,7 +249,7 @@ TEST(Band, IsWiderForPartsThatFewRunsWereOn) {
     EXPECT_EQ(calibration::text_of({part(Kind::Chip, "a100", 220, 8), part(Kind::Stack, "s", 30, 2)}), "");
     EXPECT_EQ(calibration::text_of(
                   {part(Kind::Chip, "mi300x", 0, 0), part(Kind::Network, "mi300x", 0, 0), part(Kind::Stack, "nanotron", 5, 1)}),
-              "No run was ever compared with a plan of: chip mi300x, network mi300x. Runs of one publication alone were: stack "
+              "No run was ever compared with a plan of: chip mi300x, network mi300x. Only one publication has runs of: stack "
               "nanotron. The band is wider for it.");
     Scratch s;
     const std::string plan = std::string("plan ") + LOCKSTEP_SOURCE_DIR + "/recipes/llama3_8b.toml --json --cluster " +

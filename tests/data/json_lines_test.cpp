@@ -152,18 +152,26 @@ TEST(DataJsonShape, IsKnownByContent) {
         Shape shape;
         bool has_field;
     };
-    for (const auto& [bytes, shape, has_field] :
-         {Row{"{\"text\": \"a\"}\n{\"text\": \"b\"}\n", Shape::lines, true},
-          Row{"\n \r\n{\"text\": \"a\"}\r\n\r\n{\"text\"", Shape::lines, true},
-          Row{"\xEF\xBB\xBF{\"text\": \"a\"}", Shape::lines, true}, Row{"{\"id\": 1}\n", Shape::lines, false},
-          Row{"{\"text\": null}", Shape::lines, true}, Row{"{\n \"text\": \"a\"\n}\n", Shape::values, true},
-          Row{"{\n \"text\": \"a\"}\n{\n \"text\": \"b\"}", Shape::values, true},
-          Row{" [{\"text\": \"a\"}, 3", Shape::values, true}, Row{"[\n{\"x\": 1}]", Shape::values, false},
-          Row{"{\"text\": \"a\"}{\"text\": \"b\"}\n", Shape::lines, true},
-          Row{"{\"text\": \"a\"},\n{\"text\": \"b\"},\n", Shape::lines, true},
-          Row{"{\"text\": \"a\"}\nand so on", Shape::none, true}, Row{"{x} is a set", Shape::none, false},
-          Row{"{\"text\": \"cut", Shape::none, false}, Row{"[1, 2]", Shape::none, false}, Row{"[\"a\"]", Shape::none, false},
-          Row{"text", Shape::none, false}, Row{" \n", Shape::none, false}}) {
+    for (const auto& [bytes, shape, has_field] : {Row{"{\"text\": \"a\"}\n{\"text\": \"b\"}\n", Shape::lines, true},
+                                                  Row{"\n \r\n{\"text\": \"a\"}\r\n\r\n{\"text\"", Shape::lines, true},
+                                                  Row{"\xEF\xBB\xBF{\"text\": \"a\"}", Shape::lines, true},
+                                                  Row{"{\"id\": 1}\n", Shape::lines, false},
+                                                  Row{"{\"text\": null}", Shape::lines, true},
+                                                  Row{"{\n \"text\": \"a\"\n}\n", Shape::values, true},
+                                                  Row{"{\n \"text\": \"a\"}\n{\n \"text\": \"b\"}", Shape::values, true},
+                                                  Row{"{\"text\": \"a\"}\r{\"text\": \"b\"}\r", Shape::values, true},
+                                                  Row{"{\"text\": \"a\"}\r", Shape::lines, true},
+                                                  Row{" [{\"text\": \"a\"}, 3", Shape::values, true},
+                                                  Row{"[\n{\"x\": 1}]", Shape::values, false},
+                                                  Row{"{\"text\": \"a\"}{\"text\": \"b\"}\n", Shape::lines, true},
+                                                  Row{"{\"text\": \"a\"},\n{\"text\": \"b\"},\n", Shape::lines, true},
+                                                  Row{"{\"text\": \"a\"}\nand so on", Shape::none, true},
+                                                  Row{"{x} is a set", Shape::none, false},
+                                                  Row{"{\"text\": \"cut", Shape::none, false},
+                                                  Row{"[1, 2]", Shape::none, false},
+                                                  Row{"[\"a\"]", Shape::none, false},
+                                                  Row{"text", Shape::none, false},
+                                                  Row{" \n", Shape::none, false}}) {
         const JsonShape found = json_shape(bytes, true, text);
         EXPECT_EQ(found.kind, shape) << bytes;
         EXPECT_EQ(found.has_field, has_field) << bytes;
@@ -258,7 +266,7 @@ TEST(DataLineReader, LinesOfAnyLength) {
     const fs::path file = folder.write("a",
                                        "\xEF\xBB\xBF"
                                        "one\r\n\n" +
-                                           longer + "\nlast");
+                                           longer + "\n\xEF\xBB\xBFlast");
     const std::unique_ptr<ByteStream> stream = ByteStream::open(file, Packing::none);
     LineReader reader(*stream, file);
     std::vector<std::string> lines;

@@ -58,6 +58,10 @@ TEST(DataParquet, ColumnsThatHoldNoTextAreRefusedByName) {
     expect_user_error([&] { read(plain, "id"); }, "data.no_field", "the column \"id\" holds integers, not text");
     expect_user_error([&] { read(plain, "tags"); }, "data.no_field", "the column \"tags\" holds lists, not text");
     expect_user_error([&] { read(nested, "meta"); }, "data.no_field", "the column \"meta\" is a struct of meta.id, meta.body");
+    const std::string odd = read_file(fixture("odd_columns.parquet"));
+    expect_user_error([&] { read(odd, "nothing"); }, "data.no_field", "the column \"nothing\" holds nulls, not text");
+    expect_user_error([&] { read(odd, "twice"); }, "data.no_field",
+                      "\"twice\" is the name of more than one column. Rename one of them in the data.");
     expect_user_error([&] { read(read_file(fixture("brotli.parquet")), "text"); }, "data.parquet",
                       "it is compressed with Brotli; snappy, gzip and zstd are read. Write it again with pyarrow");
     expect_user_error([&] { read(plain.substr(0, plain.size() - 1), "text"); }, "data.parquet",

@@ -58,6 +58,8 @@ def fixtures(folder):
     nested = pa.StructArray.from_arrays([ids, pa.array(values)], ["id", "body"], mask=pa.array([v is None for v in values]))
     pq.write_table(pa.table({"id": ids, "meta": nested}), folder / "nested.parquet")
     pq.write_table(table, folder / "brotli.parquet", compression="BROTLI")
+    odd = [pa.nulls(3), pa.array(["a", "b", "c"]), pa.array(["d", "e", "f"])]
+    pq.write_table(pa.table(odd, names=["nothing", "twice", "twice"]), folder / "odd_columns.parquet")
 
 
 def documents(folder):
