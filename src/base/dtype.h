@@ -1,8 +1,12 @@
-// Element types. No knowledge of training: which tensor has which type is decided by passes/set_precision.
+// Element types. No knowledge of training: which tensor has which type is decided by passes/set_precision. The C++ type that
+// stores each is in base/storage.h.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 
 namespace lockstep {
@@ -10,22 +14,43 @@ namespace lockstep {
 enum class Dtype { F32, F64, I32, BF16, F16, I8 };
 inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16, Dtype::F16, Dtype::I8};
 
-// Float types in which nothing is added up.
-constexpr bool is_narrow(Dtype t) { return t == Dtype::BF16 || t == Dtype::F16; }
-constexpr bool is_integer(Dtype t) { return t == Dtype::I32 || t == Dtype::I8; }
-constexpr int64_t bytes_of(Dtype t) { return t == Dtype::F64 ? 8 : t == Dtype::I8 ? 1 : is_narrow(t) ? 2 : 4; }
+struct DtypeTraits {
+    std::string_view name;       // in program text
+    std::string_view file_name;  // in safetensors
+    std::string_view long_name;  // in recipes, as PyTorch has it
+    int64_t bytes;
+    enum class Kind { Integer, Wide, Narrow } kind;  // of floats, those in which sums are taken, and those in which none is
+    int least_exponent;                              // of a float: its smallest positive value is 2 to this power
+};
 
-constexpr std::string_view name_of(Dtype t) {
+// A type without a row does not compile (-Wswitch), or throws.
+constexpr DtypeTraits traits_of(Dtype t) {
+    using enum DtypeTraits::Kind;
     switch (t) {
-        case Dtype::F32: return "f32";
-        case Dtype::F64: return "f64";
-        case Dtype::I32: return "i32";
-        case Dtype::BF16: return "bf16";
-        case Dtype::F16: return "f16";
-        case Dtype::I8: return "i8";
+        case Dtype::F32: return {"f32", "F32", "float32", 4, Wide, -149};
+        case Dtype::F64: return {"f64", "F64", "float64", 8, Wide, -1074};
+        case Dtype::I32: return {"i32", "I32", "int32", 4, Integer, 0};
+        case Dtype::BF16: return {"bf16", "BF16", "bfloat16", 2, Narrow, -133};
+        case Dtype::F16: return {"f16", "F16", "float16", 2, Narrow, -24};
+        case Dtype::I8: return {"i8", "I8", "int8", 1, Integer, 0};
     }
-    return "";
+    throw std::logic_error("an element type without traits");
 }
+
+constexpr std::string_view name_of(Dtype t) { return traits_of(t).name; }
+constexpr int64_t bytes_of(Dtype t) { return traits_of(t).bytes; }
+constexpr bool is_integer(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Integer; }
+constexpr bool is_float(Dtype t) { return !is_integer(t); }
+constexpr bool is_narrow(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Narrow; }
+
+// Of kDtypes those for which `is` holds, in their order.
+template <bool (*is)(Dtype)>
+consteval auto dtypes_that_are() {
+    std::array<Dtype, static_cast<size_t>(std::count_if(std::begin(kDtypes), std::end(kDtypes), is))> out{};
+    std::copy_if(std::begin(kDtypes), std::end(kDtypes), out.begin(), is);
+    return out;
+}
+inline constexpr auto kFloatDtypes = dtypes_that_are<is_float>();
 
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {
     for (Dtype t : kDtypes) {

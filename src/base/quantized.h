@@ -32,7 +32,10 @@ constexpr int64_t quantized_bytes(int64_t elements, int64_t bits) {
 }
 
 // The least exponent of a scale: float16 has no smaller values than 2^-24.
-constexpr int least_exponent(Dtype type) { return type == Dtype::F16 ? -24 : -120; }
+constexpr int least_exponent(Dtype type) {
+    if (is_integer(type)) throw std::logic_error("integers have no blocks with a scale");
+    return std::max(traits_of(type).least_exponent, -120);
+}
 
 // Of a block whose largest size is `most`, which is finite.
 inline int exponent_for(double most, int least, int64_t bits) {

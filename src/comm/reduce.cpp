@@ -2,8 +2,7 @@
 
 #include <cstring>
 
-#include "base/bfloat16.h"
-#include "base/float16.h"
+#include "base/storage.h"
 
 namespace lockstep::comm {
 namespace {
@@ -11,10 +10,9 @@ namespace {
 struct Sum {
     template <class T>
     static T of(T a, T b) {
-        return a + b;
+        if constexpr (is_narrow(kDtypeOf<T>)) return T(static_cast<float>(a) + static_cast<float>(b));
+        else return a + b;
     }
-    static Bf16 of(Bf16 a, Bf16 b) { return Bf16(static_cast<float>(a) + static_cast<float>(b)); }
-    static F16 of(F16 a, F16 b) { return F16(static_cast<float>(a) + static_cast<float>(b)); }
     static int32_t of(int32_t a, int32_t b) { return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
 };
 
@@ -44,14 +42,7 @@ void combine_as(const void* a, const void* b, void* out, int64_t count) {
 
 template <class Op>
 void combine_by(Dtype type, const void* a, const void* b, void* out, int64_t count) {
-    switch (type) {
-        case Dtype::F32: return combine_as<float, Op>(a, b, out, count);
-        case Dtype::F64: return combine_as<double, Op>(a, b, out, count);
-        case Dtype::I32: return combine_as<int32_t, Op>(a, b, out, count);
-        case Dtype::BF16: return combine_as<Bf16, Op>(a, b, out, count);
-        case Dtype::F16: return combine_as<F16, Op>(a, b, out, count);
-        case Dtype::I8: return combine_as<int8_t, Op>(a, b, out, count);
-    }
+    with_storage(type, [&]<class T>(std::type_identity<T>) { combine_as<T, Op>(a, b, out, count); });
 }
 
 }  // namespace

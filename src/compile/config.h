@@ -305,6 +305,7 @@ struct Config {
 
     struct Runtime {
         int64_t threads_per_rank = 0;
+        bool pin_threads = true;
         Kernels kernels = Kernels::Cpu;
         bool cuda_graph = false;
         InstructionSet instruction_set = InstructionSet::Auto;

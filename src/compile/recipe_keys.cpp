@@ -330,8 +330,7 @@ const std::vector<RecipeKey>& recipe_keys() {
             "mode", &C::ActivationCheckpoint::mode,
             "what the backward computes again: none, full (each layer's forward), selective, budget, memory_budget"),
         activation_checkpoint.acts(
-            "selective_ac_option",
-            &C::ActivationCheckpoint::selective_ac_option,
+            "selective_ac_option", &C::ActivationCheckpoint::selective_ac_option,
             "with selective: \"n\" computes every n-th layer again; \"op\" saves attention, reductions and every second product, "
             "and computes the rest again",
             one_of({"op"}).or_form("a number of 1 or more: every n-th layer is computed again", is_count)),
@@ -398,6 +397,9 @@ const std::vector<RecipeKey>& recipe_keys() {
                      "not change "
                      "the bits of a result",
                      from_to(0, 1024)),
+        runtime.acts("pin_threads", &C::Runtime::pin_threads,
+                     "bind each thread to a processor, so that all ranks are equally fast. Where several jobs share the "
+                     "processors of a host, false is faster"),
         runtime.acts("kernels", &C::Runtime::kernels,
                      "cpu, cuda (a GPU, docs/gpu.md), or reference (plain loops in double precision)"),
         runtime.acts(
@@ -446,8 +448,7 @@ const std::vector<RecipeKey>& recipe_keys() {
             "threads. Its measured rows decide between kernels and price recompute. A path that does not exist begins in the "
             "recipe's folder. Empty: this machine, fixed rules"),
         cluster.acts(
-            "stack",
-            &C::Cluster::stack,
+            "stack", &C::Cluster::stack,
             "the software that runs there, where `plan` shall estimate another one than Lockstep (clusters/stacks/*.toml): "
             "its kernels, launches, overlap and memory. A path is found as that of cluster.file. Empty: Lockstep"),
         cluster.acts("memory_gib_per_rank", &C::Cluster::memory_gib_per_rank,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <ranges>
 
 #include "base/elements.h"
 #include "base/error.h"
@@ -166,10 +165,12 @@ void Checkpointing::carry(const std::string& folder) {
     const std::string theirs = tokenizer_file({folder}), &ours = job_.data.tokenizer;
     if (!files.empty() && !theirs.empty() && !ours.empty() && !data::is_same_tokenizer(theirs, ours) &&
         !is_extended_tokenizer(theirs, ours)) {
+        std::vector<std::string> names;
+        for (const auto& [name, content] : files) names.push_back(name);
         telemetry::warn(
             fmt::format("{} is another tokenizer than that of {}: what the folder says of its own tokens is not "
                         "carried along ({})",
-                        ours, folder, fmt::join(files | std::views::keys, ", ")));
+                        ours, folder, fmt::join(names, ", ")));
         files.clear();
     }
     if (hugging_face_) hugging_face_->serving = files;

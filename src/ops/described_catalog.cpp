@@ -65,16 +65,17 @@ const std::vector<std::string>& workspace_sizes() {
 }
 
 std::optional<Dtype> stored_as(const Routine& r, const Op& op) {
-    std::vector<Dtype> types;
+    std::optional<Dtype> narrow, wide;  // the narrowest of the wide ones
     for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
-        for (const TensorId t : *list) types.push_back(r.tensors[t].dtype);
+        for (const TensorId tensor : *list) {
+            const Dtype t = r.tensors[tensor].dtype;
+            if (is_integer(t)) continue;
+            if (is_narrow(t) && narrow && *narrow != t) return std::nullopt;
+            std::optional<Dtype>& found = is_narrow(t) ? narrow : wide;
+            if (!found || bytes_of(t) < bytes_of(*found)) found = t;
+        }
     }
-    const auto has = [&](Dtype t) { return std::find(types.begin(), types.end(), t) != types.end(); };
-    if (has(Dtype::BF16) && has(Dtype::F16)) return std::nullopt;
-    for (const Dtype t : {Dtype::BF16, Dtype::F16, Dtype::F32, Dtype::F64}) {
-        if (has(t)) return t;
-    }
-    return Dtype::I32;
+    return narrow ? narrow : wide ? wide : Dtype::I32;
 }
 
 KernelCatalog described_catalog(const std::string& name, const std::string& origin, const std::vector<DescribedKernel>& kernels) {

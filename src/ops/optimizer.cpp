@@ -4,20 +4,26 @@
 //   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0. Without an operand 0: other ranks have it.
 //   step_control(stats.., inv_n, steps, lr[, scale]) -> see step_control below.
 //   update_loss_scale(scale, tracker, window, control) -> scale, tracker {least}: as torch.amp.GradScaler, which doubles and
-//   halves. adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter,
-//   1711.05101). adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba,
-//   1412.6980; torch.optim.Adam). sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD
-//   without dampening. muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved
-//   so far towards b. orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
-//   torch.optim.Muon). muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o. unpack(flat) -> x.. {begins}: the
-//   tensors that stand at these elements of a rank's flat segment; pack, the other way, with zeros between them. reshape(x) -> y:
-//   the same elements in other dims. zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
+//     halves.
+//   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
+//   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
+//     torch.optim.Adam).
+//   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
+//   muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far towards b.
+//   orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
+//     torch.optim.Muon).
+//   muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o.
+//   unpack(flat) -> x.. {begins}: the tensors that begin at these elements of a rank's flat segment.
+//   pack, the other way, with zeros between them.
+//   reshape(x) -> y: the same elements in other dims.
+//   zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
 // When islands meet (DiLoCo, arXiv 2311.08105; streaming DiLoCo, 2501.18512):
-//   outer_gradient(anchor, w) -> g {scale}: scale (anchor - w), an island's share of the mean of what islands have changed
+//   outer_gradient(anchor, w) -> g {scale}: scale (anchor - w), an island's share of the mean of what islands have changed.
 //   meet(g) -> g {islands, bits, count_if}: where islands are jobs of their own, islands / n times the sum over the n that are
-//   present, of which this is one (runtime/meet.h). With 8 bits, what crosses them is int8 (base/quantized.h). On ranks that do
-//   not count nothing: another one has it outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step
-//   of sgd of the anchor along g; then w = anchor + alpha (w - anchor)
+//     present, of which this is one (runtime/meet.h). With 8 bits, what crosses them is int8 (base/quantized.h). Ranks that do
+//     not count send nothing: another one has it.
+//   outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step of sgd of the anchor along g; then
+//     w = anchor + alpha (w - anchor).
 #include "base/quantized.h"
 #include "ops/shapes.h"
 

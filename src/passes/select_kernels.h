@@ -1,8 +1,8 @@
 // Requires: final ops with placements; a KernelCatalog.
-// Produces: (where the catalog has a cost table, of several kernels that serve the one of least time)
-//   a kernel name and workspace on every op. Composites without a kernel are expanded, with placements by the rule of
-//   the composite's own iteration space. Several ops become one where a kernel serves it (passes/fuse_ops). An accumulate is
-//   folded into the op that makes its operand where the kernel can add.
+// Produces: a kernel name and workspace on every op. Of several kernels that serve an op, the fastest by the catalog's cost table
+//   is chosen; without a cost table, the first. Composites without a kernel are expanded, with placements by the rule of the
+//   composite's own iteration space. Several ops become one where a kernel serves it (passes/fuse_ops). An accumulate is folded
+//   into the op that makes its operand where the kernel can add.
 // Leaves alone: collectives and what they carry (their kernel is `comm`); copies of states, which the device makes by itself
 //   (kDeviceCopy).
 #pragma once

@@ -122,7 +122,7 @@ void Ranks::work(size_t place, const RanksOptions& options) {
     own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill,
     own.graphs = options.graphs && !options.delay_s;
     own.flight_entries = options.flight_entries, own.delay_s = options.delay_s, own.islands = members_[place].get();
-    pin(place, own);
+    if (options.pin_threads) pin(place, own);
     const auto attempt = [&](const auto& f) {
         try {
             f();

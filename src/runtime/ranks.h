@@ -29,6 +29,7 @@ struct Backend {
 
 struct RanksOptions {
     int threads_per_rank = 1;
+    bool pin_threads = false;  // each to a processor
     bool comm_thread = false;
     bool debug_fill = false;
     bool graphs = false;

@@ -52,6 +52,7 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
     const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);
     RanksOptions o;
     o.threads_per_rank = rank_threads.threads_per_rank;
+    o.pin_threads = config.runtime.pin_threads;
     o.comm_thread = rank_threads.comm_thread;
     o.debug_fill = config.runtime.debug_fill;
     o.graphs = config.runtime.cuda_graph && config.debug.device == compile::DeviceKind::Host;

@@ -119,7 +119,7 @@ void read_rates(Reader& r, const std::string& origin, ops::CostTable& costs) {
     r.take("processors", costs.processors, kCount);
     if (const toml::table* flops = r.table("flops_per_s")) {
         Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-        for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64}) {
+        for (const Dtype dtype : kFloatDtypes) {
             std::vector<double> rates;
             const std::string name(name_of(dtype));
             by_dtype.take(name.c_str(), rates, kRate);

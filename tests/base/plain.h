@@ -20,6 +20,7 @@ inline constexpr PlainKey kPlain[] = {
     {"parallelism", "pipeline_parallel_last_stage_less_layers", "-1"},
     {"checkpoint", "last_save_model_only", "false"},
     {"checkpoint", "export_dtype", "\"\""},
+    {"runtime", "pin_threads", "false"},  // several tests share the processors
 };
 
 // Sets those of the keys that the recipe leaves open. LOCKSTEP_TEST_DEVICE=late: tests that run recipes of one process run them

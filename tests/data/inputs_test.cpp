@@ -222,7 +222,7 @@ TEST(DataInputs, DataSetsOfOtherProgramsAreNamed) {
                                      {"dict", "with save_to_disk"},
                                      {"trove/000.ds", "it is token ids of datatrove, without a header. Copy the .ds"},
                                      {"tars/000.tar", "Of WebDataset's shards, the .txt files in it are then documents"}})
-        expect_user_error([&] { find_inputs({folder / name}); }, "data.input_unreadable", text);
+        expect_user_error([&, input = folder / name] { find_inputs({input}); }, "data.input_unreadable", text);
     for (const char* name : {"trove", "tars", "hub"})
         expect_user_error([&] { find_inputs({folder / name}); }, "data.no_text", "nothing to read was found in");
     folder.write("a.txt", "text");

@@ -45,7 +45,7 @@ std::unique_ptr<Kernel> make_attention_backward(const KernelContext& context, co
 // query: which operand the queries are.
 template <class T>
 AttentionProblem problem_of(const KernelContext& c, size_t query) {
-    return {registry::attention_shape(c, query), registry::kDtypeOf<T>, query == 1};
+    return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1};
 }
 
 // cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace, behind

@@ -184,12 +184,24 @@ int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
     return t.count();
 }
 
+fe::DataType_t type_of(Dtype type) {
+    switch (type) {
+        case Dtype::BF16: return fe::DataType_t::BFLOAT16;
+        case Dtype::F16: return fe::DataType_t::HALF;
+        case Dtype::F32:
+        case Dtype::F64:
+        case Dtype::I32:
+        case Dtype::I8: break;
+    }
+    throw InternalError(fmt::format("cuDNN: no attention in {}", name_of(type)));
+}
+
 // With a handle for its device, else for the device that is described.
 PlanOrRefusal build(const AttentionProblem& problem, cudnnHandle_t handle, std::shared_ptr<fe::DeviceProperties> device,
                     int compute_capability) {
     ensure(problem.shape.seq == problem.shape.kv_seq, "cuDNN: attention to other keys than those of the sequence");
     auto graph = std::make_unique<fe::graph::Graph>();
-    graph->set_io_data_type(problem.type == Dtype::BF16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+    graph->set_io_data_type(type_of(problem.type))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     graph->set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);  // plans outlive the graphs that were captured of them

@@ -26,9 +26,7 @@ struct Matmul {
         return ops::is_matmul(c.mesh, c.routine, c.op, &shape);
     }
     static int64_t workspace_bytes(const KernelContext&) { return kProductWorkspaceBytes + kProductAlignment - kAlignmentBytes; }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return make_product(c, registry::kDtypeOf<In>, registry::kDtypeOf<Out>);
-    }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_product(c, kDtypeOf<In>, kDtypeOf<Out>); }
 };
 template <class In, class Out>
 struct Einsum : Matmul<In, Out> {

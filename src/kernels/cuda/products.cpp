@@ -42,12 +42,22 @@ cublasLtHandle_t library() {
     return handle;
 }
 
-cudaDataType_t type_of(Dtype type) { return type == Dtype::BF16 ? CUDA_R_16BF : type == Dtype::F16 ? CUDA_R_16F : CUDA_R_32F; }
+cudaDataType_t type_of(Dtype type) {
+    switch (type) {
+        case Dtype::F32: return CUDA_R_32F;
+        case Dtype::BF16: return CUDA_R_16BF;
+        case Dtype::F16: return CUDA_R_16F;
+        case Dtype::F64:
+        case Dtype::I32:
+        case Dtype::I8: break;
+    }
+    throw InternalError(fmt::format("cublaslt.matmul: no products of {}", name_of(type)));
+}
 
 // Column-major, as cuBLASLt has matrices.
-Layout layout(cudaDataType_t type, int64_t rows, int64_t columns) {
+Layout layout(Dtype type, int64_t rows, int64_t columns) {
     cublasLtMatrixLayout_t made = nullptr;
-    CHECK(cublasLtMatrixLayoutCreate, &made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows);
+    CHECK(cublasLtMatrixLayoutCreate, &made, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows);
     return Layout(made);
 }
 
@@ -77,7 +87,7 @@ struct Operands {
 class Product {
 public:
     // op: for messages.
-    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, cudaDataType_t in, cudaDataType_t out)
+    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, Dtype in, Dtype out)
         : op_(std::move(op)),
           shape_(s),
           epilogue_(epilogue),
@@ -110,7 +120,10 @@ public:
 
 private:
     static constexpr uint32_t kAligned = 16;
-    static uint32_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+    // What the library may count on.
+    static uint32_t alignment(Dtype type, bool is_aligned) {
+        return is_aligned ? kAligned : static_cast<uint32_t>(bytes_of(type));
+    }
 
     template <class T>
     void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -146,11 +159,11 @@ private:
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES})
-            set(attribute, is_aligned ? kAligned : bytes_of(in_));
+            set(attribute, alignment(in_, is_aligned));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-            set(attribute, is_aligned ? kAligned : bytes_of(out_));
+            set(attribute, alignment(out_, is_aligned));
         // Of these two the library takes the alignment from an address.
-        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(is_aligned ? kAligned : bytes_of(out_)));
+        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(alignment(out_, is_aligned)));
         point_to(some, some);
         cublasLtMatmulHeuristicResult_t result = {};
         int count = 0;
@@ -170,7 +183,7 @@ private:
     const std::string op_;
     const ops::MatmulShape shape_;
     const Epilogue epilogue_;
-    const cudaDataType_t in_, out_;
+    const Dtype in_, out_;
     const Layout a_, b_, c_;
     Description description_;
     std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms_;
@@ -187,8 +200,8 @@ std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out
     ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
     const int first = c.op.kind == "addmm" ? 1 : 0;
     const Epilogue epilogue = epilogue_of(c.op);
-    return kernel_from([product = std::make_shared<Product>(c.op.kind, shape, epilogue, type_of(in), type_of(out)), first,
-                        swapped = shape.swapped, adds = c.op.accumulates(0), epilogue](const KernelArgs& k) {
+    return kernel_from([product = std::make_shared<Product>(c.op.kind, shape, epilogue, in, out), first, swapped = shape.swapped,
+                        adds = c.op.accumulates(0), epilogue](const KernelArgs& k) {
         const void* const before = first == 1 ? k.in[0] : adds && !k.fresh ? k.out[0] : nullptr;
         Operands o = {k.in[first + (swapped ? 1 : 0)], k.in[first + (swapped ? 0 : 1)], before, k.out[0]};
         if (epilogue.has_bias) o.bias = k.in[2];

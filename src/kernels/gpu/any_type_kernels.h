@@ -261,8 +261,9 @@ inline Made make_update_loss_scale(const KernelContext& c) {
     });
 }
 
-constexpr Dtype kFloats[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16};
-constexpr Dtype kMoved[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16, Dtype::I32};
+constexpr auto kFloats = kFloatDtypes;
+constexpr bool is_moved(Dtype t) { return t != Dtype::I8; }  // blocks with a scale are whole states
+constexpr auto kMoved = dtypes_that_are<is_moved>();
 
 template <class B>
 struct List {
@@ -285,8 +286,6 @@ struct List {
 
 template <class B>
 void add(std::vector<Registered>& all) {
-    constexpr Dtype kFloats[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16};
-    constexpr Dtype kMoved[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16, Dtype::I32};
     constexpr Dtype kScalar[] = {Dtype::F64};
     List<B> list{all};
     for (const char* op : {"rename", "copy", "reshape"}) list.template add<make_copy>(kMoved, op);

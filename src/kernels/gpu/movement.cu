@@ -1,5 +1,8 @@
 #include "kernels/gpu/movement.h"
 
+#include <type_traits>
+
+#include "base/storage.h"
 #include "kernels/gpu/each.h"
 
 namespace lockstep::kernels::gpu {
@@ -77,21 +80,12 @@ struct RowsAppended {
 
 // What elements are combined in; they are rounded to T after each.
 template <class T>
-struct WideOf {
-    using Type = T;
-};
-template <>
-struct WideOf<Bf16> {
-    using Type = float;
-};
-template <>
-struct WideOf<F16> {
-    using Type = float;
-};
-template <>
-struct WideOf<int32_t> {
-    using Type = uint32_t;  // sums wrap
-};
+constexpr bool is_stored_narrow() {
+    return is_narrow(kDtypeOf<T>);
+}
+template <class T>
+using WideOf =
+    std::conditional_t<is_stored_narrow<T>(), float, std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, T>>;  // sums wrap
 
 template <class T, bool is_max>
 struct ReductionOf {
@@ -105,7 +99,7 @@ struct ReductionOf {
                 const auto a = widen_any(sum.v[k]), b = widen_any(more.v[k]);
                 if (!(a >= b || a != a)) sum.v[k] = more.v[k];
             } else {
-                using Wide = typename WideOf<T>::Type;
+                using Wide = WideOf<T>;
                 sum.v[k] = narrow_any(static_cast<Wide>(widen_any(sum.v[k])) + static_cast<Wide>(widen_any(more.v[k])));
             }
         }
@@ -135,12 +129,12 @@ struct ReductionOf {
 
 private:
     __device__ static auto widen_any(T x) {
-        if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>) return widen(x);
+        if constexpr (is_stored_narrow<T>()) return widen(x);
         else return x;
     }
     template <class Wide>
     __device__ static T narrow_any(Wide x) {
-        if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>) return narrow<T>(x);
+        if constexpr (is_stored_narrow<T>()) return narrow<T>(x);
         else return static_cast<T>(x);
     }
 };
@@ -179,14 +173,7 @@ void append(Stream stream, const Append& shape, const int32_t* positions, const 
     });
 }
 void reduce(Stream stream, int64_t n, const Reduction& r) {
-    switch (r.type) {
-        case Dtype::F32: return reduce_as<float>(stream, n, r);
-        case Dtype::F64: return reduce_as<double>(stream, n, r);
-        case Dtype::I32: return reduce_as<int32_t>(stream, n, r);
-        case Dtype::BF16: return reduce_as<Bf16>(stream, n, r);
-        case Dtype::F16: return reduce_as<F16>(stream, n, r);
-        case Dtype::I8: return reduce_as<int8_t>(stream, n, r);
-    }
+    with_storage(r.type, [&]<class T>(std::type_identity<T>) { reduce_as<T>(stream, n, r); });
 }
 
 }  // namespace lockstep::kernels::gpu

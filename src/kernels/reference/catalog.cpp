@@ -1,3 +1,4 @@
+#include "base/storage.h"
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels {
@@ -29,10 +30,9 @@ void add_float(std::vector<Registered>& all, const char* op, int accumulates, bo
     add(Dtype::F64, takes_one_type<Dtype::F64>, f64);
     const auto convert = [](const KernelContext& c) { return make_converting(c, f64); };
     const auto bytes = [](const KernelContext& c) { return converting_workspace_bytes(c.mesh, c.routine, c.op); };
-    add(Dtype::F32, gives<Dtype::F32>, convert)->workspace_bytes = bytes;
-    add(Dtype::F64, gives<Dtype::F64>, convert)->workspace_bytes = bytes;
-    add(Dtype::BF16, gives<Dtype::BF16>, convert)->workspace_bytes = bytes;
-    add(Dtype::F16, gives<Dtype::F16>, convert)->workspace_bytes = bytes;
+    for (const Dtype t : kFloatDtypes) {
+        with_storage(t, [&]<class T>(std::type_identity<T>) { add(t, gives<kDtypeOf<T>>, convert)->workspace_bytes = bytes; });
+    }
 }
 
 // From one float type to int8: float32 and float64 as they stand, narrow ones by copies in double.
@@ -61,7 +61,7 @@ void add_movement(std::vector<Registered>& all) {
     };
     for (const char* op : {"rename", "copy", "slice", "block", "join_blocks", "append", "reshape", "pack", "unpack"})
         add(op, make_movement);
-    if (type != Dtype::I32) add("sum_blocks", make_block_sum);
+    if (is_float(type)) add("sum_blocks", make_block_sum);
 }
 
 }  // namespace
@@ -92,8 +92,11 @@ const std::vector<Registered>& reference_kernels() {
             add_float<make_quantize<float>, make_quantize<double>>(r, op, -1, false);
         add_quantize(r);
         add_float<make_accumulate<float>, make_accumulate<double>>(r, "accumulate", -1, false);
-        add_movement<Dtype::F32>(r), add_movement<Dtype::F64>(r), add_movement<Dtype::I32>(r);
-        add_movement<Dtype::BF16>(r), add_movement<Dtype::F16>(r);
+        for (const Dtype t : kDtypes) {
+            with_storage(t, [&]<class T>(std::type_identity<T>) {
+                if (t != Dtype::I8) add_movement<kDtypeOf<T>>(r);  // blocks with a scale are whole states
+            });
+        }
         for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) {
             Registered scalar;
             scalar.op = op, scalar.kernel = std::string("reference.") + op, scalar.result = Dtype::F64;

@@ -11,8 +11,6 @@
 namespace lockstep::kernels::reference {
 namespace {
 
-bool is_float(Dtype t) { return !is_integer(t); }
-
 void to_double(Dtype type, const void* from, void* to, int64_t n) { convert(file_type(type), from, "F64", to, n); }
 void from_double(Dtype type, const void* from, void* to, int64_t n) { convert("F64", from, file_type(type), to, n); }
 

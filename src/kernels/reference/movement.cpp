@@ -2,9 +2,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/bfloat16.h"
 #include "base/error.h"
-#include "base/float16.h"
+#include "base/storage.h"
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels::reference {
@@ -184,15 +183,10 @@ template Made make_accumulate<float>(const KernelContext&);
 template Made make_accumulate<double>(const KernelContext&);
 
 Made make_block_sum(const KernelContext& c) {
-    switch (c.out(0).dtype) {
-        case Dtype::F32: return make_sum_blocks<float>(c);
-        case Dtype::F64: return make_sum_blocks<double>(c);
-        case Dtype::BF16: return make_sum_blocks<Bf16>(c);
-        case Dtype::F16: return make_sum_blocks<F16>(c);
-        case Dtype::I8:
-        case Dtype::I32: break;
-    }
-    throw InternalError("sum_blocks: no sum of integers");
+    return with_storage(c.out(0).dtype, [&]<class T>(std::type_identity<T>) -> Made {
+        if constexpr (is_float(kDtypeOf<T>)) return make_sum_blocks<T>(c);
+        else throw InternalError("sum_blocks: no sum of integers");
+    });
 }
 
 Made make_movement(const KernelContext& c) {

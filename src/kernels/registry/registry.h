@@ -17,9 +17,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include "base/bfloat16.h"
 #include "base/error.h"
-#include "base/float16.h"
+#include "base/storage.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels::registry {
@@ -29,19 +28,6 @@ struct Family {
     int accumulates = -1;  // KernelEntry's
     bool in_place = false;
 };
-
-template <class T>
-inline constexpr Dtype kDtypeOf = Dtype::F32;
-template <>
-inline constexpr Dtype kDtypeOf<double> = Dtype::F64;
-template <>
-inline constexpr Dtype kDtypeOf<int32_t> = Dtype::I32;
-template <>
-inline constexpr Dtype kDtypeOf<int8_t> = Dtype::I8;
-template <>
-inline constexpr Dtype kDtypeOf<Bf16> = Dtype::BF16;
-template <>
-inline constexpr Dtype kDtypeOf<F16> = Dtype::F16;
 
 template <class Function>
 struct Signature;
