@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
@@ -199,9 +200,7 @@ class WandbSink:
     """A run of Weights & Biases, with the metrics under their own names, by step."""
 
     def __init__(self, project: str, offline: bool, folder: str) -> None:
-        import wandb
-
-        self.wandb = wandb
+        self.wandb: Any = import_module("wandb")
         self.project, self.mode, self.folder = project, "offline" if offline else None, folder
 
     def open(self, name: str, state: Line) -> None:
@@ -239,11 +238,10 @@ class MlflowSink:
     """A run of MLflow: metrics by step, keys of the first start as parameters, what else happened as tags."""
 
     def __init__(self, uri: str, experiment: str) -> None:
-        from mlflow.entities import Metric, Param
-        from mlflow.tracking import MlflowClient
-
-        self.Metric, self.Param = Metric, Param
-        self.client = MlflowClient(tracking_uri=uri)
+        entities: Any = import_module("mlflow.entities")
+        tracking: Any = import_module("mlflow.tracking")
+        self.Metric, self.Param = entities.Metric, entities.Param
+        self.client = tracking.MlflowClient(tracking_uri=uri)
         self.uri, self.experiment = uri, experiment
 
     def open(self, name: str, state: Line) -> None:
