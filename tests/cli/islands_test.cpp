@@ -112,7 +112,7 @@ TEST_F(CliIslands, AsJobsOneMayBeLost) {
     if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
     s.write("long.toml", training_recipe(6000, kIslands));
     const Finished f = s.shell(
-        "{ timeout 200 $LOCKSTEP launch --mpirun \"$MPIRUN\" --json -- train long.toml --job.dump_folder b "
+        "{ timeout 600 $LOCKSTEP launch --mpirun \"$MPIRUN\" --json -- train long.toml --job.dump_folder b "
         "--fault_tolerance.num_fragments 1 --fault_tolerance.sync_steps 100 --checkpoint.interval 1000 "
         ">out.txt 2>err.txt & p=$!; "
         "for i in $(seq 800); do ls -d b/island.1/checkpoint/step-*[0-9] && break; sleep 0.02; done >/dev/null 2>&1; "
