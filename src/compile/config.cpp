@@ -11,8 +11,8 @@
 namespace lockstep::compile {
 namespace {
 
-constexpr auto kDtypeWords = std::to_array<Word<Dtype>>(
-    {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float16", Dtype::F16}, {"float64", Dtype::F64}});
+// Those that a recipe may name, by their long names.
+constexpr Dtype kRecipeDtypes[] = {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64};
 
 constexpr auto kSplits = std::to_array<Word<Split::Over>>({{"", Split::Over::Preset},
                                                            {"none", Split::Over::One},
@@ -24,8 +24,8 @@ constexpr auto kSplits = std::to_array<Word<Split::Over>>({{"", Split::Over::Pre
 }  // namespace
 
 std::string word_of(Dtype type) {
-    for (const auto& [word, known] : kDtypeWords) {
-        if (type == known) return std::string(word);
+    for (const Dtype known : kRecipeDtypes) {
+        if (type == known) return std::string(traits_of(known).long_name);
     }
     throw InternalError("a recipe has no word for this element type");
 }
@@ -33,9 +33,9 @@ std::string word_of(Dtype type) {
 Value to_value(const Dtype& field) { return word_of(field); }
 
 void read(Dtype& field, const Value& value) {
-    for (const auto& [word, type] : kDtypeWords) {
-        if (word == std::get<std::string>(value)) {
-            field = type;
+    for (const Dtype known : kRecipeDtypes) {
+        if (traits_of(known).long_name == std::get<std::string>(value)) {
+            field = known;
             return;
         }
     }

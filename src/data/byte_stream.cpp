@@ -201,7 +201,7 @@ bool LineReader::next(std::string_view& line) {
             begin_ = searched_ = std::min(stop + 1, buffer_.size());
             ++line_number_;
             // Files that `cat` joined have several marks.
-            if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+            line.remove_prefix(byte_order_mark_bytes(line));
             if (line.ends_with('\r')) line.remove_suffix(1);
             return true;
         }

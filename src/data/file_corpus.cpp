@@ -136,7 +136,7 @@ void visit_json_values(const Input& input, const ReadOptions& options, JsonTexts
     const std::string_view text = file.text();
     int64_t number = 0;
     const auto damaged = [&](const std::string& why) { refuse_json(input, {input.name, number + 1, why, false}, {}); };
-    size_t at = skip_json_space(text, text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+    size_t at = skip_json_space(text, byte_order_mark_bytes(text));
     const bool is_list = at < text.size() && text[at] == '[';
     if (is_list) at = skip_json_space(text, at + 1);
     while (at < text.size() && !(is_list && text[at] == ']')) {

@@ -212,7 +212,7 @@ private:
     }
 
     static bool is_json_list(std::string_view head) {
-        const size_t first = skip_json_space(head, head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+        const size_t first = skip_json_space(head, byte_order_mark_bytes(head));
         return first < head.size() && head[first] == '[';
     }
 

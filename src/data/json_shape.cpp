@@ -25,7 +25,7 @@ JsonShape::Kind kind_behind(std::string_view head, bool is_whole, size_t begin, 
 }  // namespace
 
 JsonShape json_shape(std::string_view head, bool is_whole, const FieldPath& field) {
-    const size_t first = skip_json_space(head, head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+    const size_t first = skip_json_space(head, byte_order_mark_bytes(head));
     if (first == head.size()) return {is_whole ? JsonShape::Kind::none : JsonShape::Kind::more};
     if (head[first] != '{' && head[first] != '[') return {};
     const bool is_list = head[first] == '[';
@@ -46,7 +46,7 @@ ObjectLines object_lines(std::string_view head, bool is_whole, const FieldPath& 
         if (end == std::string_view::npos && !is_whole) break;
         std::string_view line = head.substr(0, end);
         head.remove_prefix(end == std::string_view::npos ? head.size() : end + 1);
-        if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+        line.remove_prefix(byte_order_mark_bytes(line));
         const size_t first = skip_json_space(line, 0);
         if (first == line.size()) continue;
         ++lines.all;

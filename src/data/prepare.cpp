@@ -382,7 +382,7 @@ void remove_old_data(const fs::path& folder) {
     }
 }
 
-PrepareSummary::Documents documents_of(const PrepareOptions& options, const Tokenizer& tokenizer, const DocumentTokens& beside) {
+PrepareSummary::Documents documents_of(const PrepareOptions& options, const Tokenizer& tokenizer, const DocumentTokens& named) {
     const auto text_of = [&](int32_t id) { return id >= 0 ? tokenizer.parts().tokens[static_cast<size_t>(id)] : std::string(); };
     PrepareSummary::Documents out{text_of(tokenizer.separator()),
                                   tokenizer.parts().separator_said_by,
@@ -392,9 +392,9 @@ PrepareSummary::Documents documents_of(const PrepareOptions& options, const Toke
     for (const int32_t id : tokenizer.known_separators())
         if (id != tokenizer.separator()) out.other_ends.push_back(text_of(id));
     if (!options.end_token.empty()) return out;
-    out.broken = beside.broken;
+    out.broken = named.broken;
     bool is_before = true;
-    for (const TokenName& name : beside.end) {
+    for (const TokenName& name : named.end) {
         is_before = is_before && name.said_by != out.end_said_by;
         if (name.text.empty() || name.text == out.end) continue;
         if (is_before) out.unknown_ends.push_back(name);

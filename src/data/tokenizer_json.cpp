@@ -50,7 +50,7 @@ public:
 
 private:
     Json parsed(std::string_view json) const {
-        if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
+        json.remove_prefix(byte_order_mark_bytes(json));
         const size_t first = json.find_first_not_of(" \t\r\n");
         if (first == std::string_view::npos) fields_.malformed("it is empty");
         if (is_lfs_pointer(json))

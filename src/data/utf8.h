@@ -9,8 +9,8 @@
 
 namespace lockstep::data {
 
-// What some editors write before the first character. It is no text.
-inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+// Bytes of the byte-order mark that some editors write before the first character; 0: there is none. It is no text.
+constexpr size_t byte_order_mark_bytes(std::string_view text) { return text.starts_with("\xEF\xBB\xBF") ? 3 : 0; }
 
 struct InvalidUtf8 {
     int64_t bytes = 0;    // that belong to no well-formed character

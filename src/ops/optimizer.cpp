@@ -20,8 +20,8 @@
 // When islands meet (DiLoCo, arXiv 2311.08105; streaming DiLoCo, 2501.18512):
 //   outer_gradient(anchor, w) -> g {scale}: scale (anchor - w), an island's share of the mean of what islands have changed.
 //   meet(g) -> g {islands, bits, count_if}: where islands are jobs of their own, islands / n times the sum over the n that are
-//     present, of which this is one (runtime/meet.h). With 8 bits, what crosses them is int8 (base/quantized.h). Ranks that do
-//     not count send nothing: another one has it.
+//     present; this is one of them (runtime/meet.h). With 8 bits, they exchange int8 (base/quantized.h). Ranks that do not
+//     count send nothing: another one has it.
 //   outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step of sgd of the anchor along g; then
 //     w = anchor + alpha (w - anchor).
 #include "base/quantized.h"

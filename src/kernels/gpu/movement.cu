@@ -78,14 +78,13 @@ struct RowsAppended {
     }
 };
 
-// What elements are combined in; they are rounded to T after each.
 template <class T>
 constexpr bool is_stored_narrow() {
     return is_narrow(kDtypeOf<T>);
 }
+// What elements are combined in; they are rounded to T after each. Sums of integers wrap.
 template <class T>
-using WideOf =
-    std::conditional_t<is_stored_narrow<T>(), float, std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, T>>;  // sums wrap
+using WideOf = std::conditional_t<is_stored_narrow<T>(), float, std::conditional_t<std::is_same_v<T, int32_t>, uint32_t, T>>;
 
 template <class T, bool is_max>
 struct ReductionOf {
