@@ -374,6 +374,7 @@ private:
             const ir::Port &of = r.ports[from.port], &copy = r.ports[to.port];
             if (of.state < 0 || copy.state < 0 || p_.state_of(copy).copy_of != of.state)
                 return fail(i, fmt::format("{} holds copies of another state than {}", copy.name, of.name));
+            if (p_.place_of(copy) != Place::Host) return fail(i, fmt::format("{} is not in the host's memory", copy.name));
             const int state = c.bindings[from.port].buffer;
             copied_.insert(state);
             if (!tensors_copied_.insert({state, from.offset_bytes}).second) fail(i, fmt::format("copies {} twice", from.name));

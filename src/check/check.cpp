@@ -61,7 +61,7 @@ Cargo cargo_of(const ir::Program& p, const ir::Routine& r) {
 struct Launch {
     int call, op;
     mesh::Collective kind;
-    ir::Stream stream;
+    QueueName queue;
     std::string_view routine;    // the name of that of a symmetric launch
     std::optional<Cargo> cargo;  // of a send, receive or wait
     int turn;                    // the op's place in the routine; of a send, receive or wait: among those of its kind
@@ -73,7 +73,7 @@ struct Launch {
     bool matches(const Launch& o) const {
         const bool same_kind = is_symmetric() || o.is_symmetric() ? kind == o.kind : true;
         const bool waits = kind == mesh::Collective::Wait || o.kind == mesh::Collective::Wait;
-        return same_kind && stream == o.stream && turn == o.turn && routine == o.routine && cargo == o.cargo &&
+        return same_kind && queue == o.queue && turn == o.turn && routine == o.routine && cargo == o.cargo &&
                instance == o.instance && microbatch == o.microbatch && chunk == o.chunk && group == o.group &&
                (waits || payload == o.payload);
     }
@@ -123,7 +123,7 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
         std::array<int, mesh::kCollectives.size()> turns = {};
         for (const auto& [k, kind, members, payload] : collectives[static_cast<size_t>(c.routine)]) {
             const bool all = mesh::traits_of(kind).symmetric;
-            out.push_back({static_cast<int>(i), static_cast<int>(k), kind, c.stream, all ? r.name : std::string_view(),
+            out.push_back({static_cast<int>(i), static_cast<int>(k), kind, c.queue, all ? r.name : std::string_view(),
                            all ? std::nullopt : std::optional(cargo_of(p, r)),
                            all ? static_cast<int>(k) : turns[static_cast<size_t>(kind)]++, c.instance, c.microbatch, c.chunk,
                            members, payload});
@@ -234,7 +234,7 @@ private:
     }
 
     static std::string on_other_queue(const Launch& a, const Launch& b) {
-        return a.stream == b.stream ? "" : fmt::format(", on the queue {} instead of {}", name_of(b.stream), name_of(a.stream));
+        return a.queue == b.queue ? "" : fmt::format(", on the queue {} instead of {}", name_of(b.queue), name_of(a.queue));
     }
     std::string text(size_t representative, const Launch& l) const {
         const ir::Program& p = *ranks_[representatives_.rank(representative)];

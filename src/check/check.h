@@ -9,7 +9,7 @@
 //            entry keeps from step to step
 //   accounting  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
 //            once and used by one update, after the step's norm and loss are known; weights are not read after their update
-// for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
+// for the entries of two consecutive steps (queues join at a step's end, so only the states carry over).
 // Not proved: what ops mean. An op may compute other than its routine's kind says.
 #pragma once
 

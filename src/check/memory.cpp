@@ -25,8 +25,8 @@ constexpr int kNobody = -2;  // holds nothing
 struct Stretch {
     int64_t end;
     int writer = kNobody, buffer = -1;
-    bool freed = false;         // the last write was its end
-    int readers[2] = {-1, -1};  // the last reader of each stream since the write
+    bool freed = false;            // the last write was its end
+    ByStepQueue<int> readers{-1};  // the last reader of each queue since the write
 };
 
 class Memory {
@@ -38,7 +38,7 @@ public:
           outlives_step_(program.buffers.size(), false),
           is_result_(program.buffers.size(), false),
           frames_(program.buffers.size(), {-1, -1}) {
-        stretches_[0] = {std::max<int64_t>(p_.arena_bytes + p_.host_arena_bytes, 1), kNobody, -1, false, {-1, -1}};
+        stretches_[0] = {std::max<int64_t>(p_.arena_bytes[Place::Device] + p_.arena_bytes[Place::Host], 1)};
         for (const ir::Routine& r : p_.routines) {
             std::vector<PortBytes>& ports = bytes_.emplace_back(r.ports.size());
             for (const ir::Tensor& t : r.tensors) {
@@ -110,7 +110,7 @@ private:
     // In both arenas, one behind the other.
     int64_t begin_of(int buffer) const {
         const ir::Buffer& b = p_.buffers[buffer];
-        return b.offset_bytes + (b.place() == ir::Place::Host ? p_.arena_bytes : 0);
+        return b.offset_bytes + (b.place == Place::Host ? p_.arena_bytes[Place::Device] : 0);
     }
 
     // Calls f on every stretch of the range, cut at its ends.
@@ -136,6 +136,12 @@ private:
                              c.microbatch, p_.buffers[buffer].name, what);
     }
     bool ordered(int earlier, int later) const { return earlier < 0 || earlier == later || happens_before_(earlier, later); }
+    // The first call whose use of the bytes may not have ended when `call` begins, or -1.
+    int still_used_by(const Stretch& s, int call) const {
+        if (!ordered(s.writer, call)) return s.writer;
+        const auto reader = std::ranges::find_if(s.readers, [&](int r) { return !ordered(r, call); });
+        return reader == s.readers.end() ? -1 : *reader;
+    }
 
     void read(int call, int buffer, Bytes range) {
         for_each(range, [&](Stretch& s) {
@@ -144,19 +150,16 @@ private:
             if (s.buffer != buffer)
                 return fail(call, buffer, fmt::format("is read after its bytes were given to {}", p_.buffers[s.buffer].name));
             if (!ordered(s.writer, call)) return fail(call, buffer, "may be read before it is written: a wait is missing");
-            int& reader = s.readers[static_cast<int>(e_.calls[call].stream)];
+            int& reader = s.readers[e_.calls[call].queue];
             reader = std::max(reader, call);
         });
     }
     // No later call may read what a call leaves in its scratch, and scratch may not overwrite what is kept.
     void write(int call, int buffer, Bytes range, bool is_scratch = false) {
         for_each(range, [&](Stretch& s) {
-            for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
-                if (!ordered(earlier, call)) {
-                    return fail(call, buffer,
-                                fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
-                }
-            }
+            if (const int user = still_used_by(s, call); user >= 0)
+                return fail(call, buffer,
+                            fmt::format("may be written while call {} still uses {}", user, p_.buffers[s.buffer].name));
             if (s.buffer >= 0 && (s.buffer != buffer || is_scratch)) {
                 if (outlives_step_[static_cast<size_t>(s.buffer)])
                     return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
@@ -166,15 +169,13 @@ private:
             s.writer = call;
             s.buffer = buffer;
             s.freed = is_scratch;
-            s.readers[0] = s.readers[1] = -1;
+            s.readers = ByStepQueue<int>(-1);
         });
     }
     void free(int call, int buffer, Bytes range) {
         for_each(range, [&](Stretch& s) {
             if (s.writer == kNobody || s.freed || s.buffer != buffer) return fail(call, buffer, "is freed but not held");
-            for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
-                if (!ordered(earlier, call)) return fail(call, buffer, "may be freed while it is used");
-            }
+            if (still_used_by(s, call) >= 0) return fail(call, buffer, "may be freed while it is used");
             s.writer = call;  // its end is an event too: bytes are used again only after it
             s.freed = true;
         });

@@ -1,4 +1,4 @@
-// The memory of a finished program between routines: what every read finds, in every execution that streams and
+// The memory of a finished program between routines: what every read finds, in every execution that queues and
 // waits allow. routine_memory.h has the inside of a routine.
 #pragma once
 

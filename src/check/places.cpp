@@ -18,8 +18,8 @@ struct Needs {
     bool scratch = false;
 };
 
-// Everything that an entry binds lies where it says, inside the arena of its place. What a snapshot writes lies in the host's
-// memory, which the saver reads, and nothing else does.
+// Everything that an entry binds lies where it says, inside the arena of its place: that of the port's state, and the device's
+// for what is no state's.
 std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::vector<Needs>& needs) {
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
@@ -30,22 +30,27 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
         };
         const auto in_arena = [&](int buffer) {
             const ir::Buffer& b = p.buffers[buffer];
-            return is_inside(b.offset_bytes, b.bytes, p.arena_bytes_of(b.place()));
+            return is_inside(b.offset_bytes, b.bytes, p.arena_bytes[b.place]);
         };
-        const auto on_host = [&](int buffer) { return p.buffers[buffer].place() == ir::Place::Host; };
+        const auto misplaced = [&](int buffer, Place place) {
+            const Place at = p.buffers[buffer].place;
+            return at == place
+                       ? std::string()
+                       : fmt::format("lies in the {}'s memory, where the call needs it in the {}'s", name_of(at), name_of(place));
+        };
         for (size_t k = 0; k < c.bindings.size(); ++k) {
             const ir::Binding& b = c.bindings[k];
             if (!in_arena(b.buffer)) return wrong(b.buffer, "lies outside the arena");
-            const bool is_copy = r.kind == ir::RoutineKind::Snapshot && r.ports[k].access != ir::Access::Read;
-            if (is_copy && !on_host(b.buffer)) return wrong(b.buffer, "is a copy for a checkpoint, outside the host's memory");
-            if (!is_copy && on_host(b.buffer)) return wrong(b.buffer, "lies in the host's memory, and is no copy");
+            if (const std::string text = misplaced(b.buffer, p.place_of(r.ports[k])); !text.empty()) return wrong(b.buffer, text);
             if (b.offset_bytes != (needs[c.routine].sliced[k] ? c.chunk * r.ports[k].bytes : 0))
                 return wrong(b.buffer,
                              fmt::format("is bound at {}, which is not where port {} begins", b.offset_bytes, r.ports[k].name));
         }
         if (c.scratch < 0 && needs[c.routine].scratch) return wrong(-1, "has no scratch");
         if (c.scratch >= 0 && !in_arena(c.scratch)) return wrong(c.scratch, "lies outside the arena");
-        if (c.scratch >= 0 && on_host(c.scratch)) return wrong(c.scratch, "lies in the host's memory, and is no copy");
+        if (c.scratch >= 0) {
+            if (const std::string text = misplaced(c.scratch, Place::Device); !text.empty()) return wrong(c.scratch, text);
+        }
     }
     return "";
 }
@@ -62,6 +67,10 @@ std::string wrong_places(const ir::Program& program) {
         Needs& n = needs.emplace_back();
         if (!called[needs.size() - 1]) continue;
         if (std::string wrong = wrong_routine_memory(program, r); !wrong.empty()) return wrong;
+        for (const ir::Op& op : r.ops) {
+            if (op.kernel != ir::kDeviceCopy && ir::leaves_device(program, r, op))
+                return fmt::format("{}: {} uses the host's memory, which no kernel reaches", r.name, op.kind);
+        }
         for (size_t k = 0; k < r.ports.size(); ++k) n.sliced.push_back(is_sliced(r, static_cast<int>(k)));
         n.scratch = std::any_of(r.tensors.begin(), r.tensors.end(), [](auto& t) { return t.port < 0 && t.view_of < 0; }) ||
                     std::any_of(r.ops.begin(), r.ops.end(), [](auto& op) { return op.workspace_bytes > 0; });

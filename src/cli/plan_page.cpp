@@ -66,14 +66,15 @@ void add(std::vector<Drawn>& out, const Drawn& d) {
     out.push_back(d);
 }
 
-std::vector<Drawn> drawn(const ir::Timeline& t, size_t thread, Names& names) {
+std::vector<Drawn> drawn(const ir::Timeline& t, QueueName thread, Names& names) {
+    const bool computes = traits_of(thread).computes;
     std::vector<Drawn> out;
     for (const ir::TimedOp& o : t.threads[thread]) {
         const ir::Call& c = t.entry->calls[static_cast<size_t>(o.call)];
         const ir::Routine& r = t.program->routines[static_cast<size_t>(c.routine)];
         Drawn d{.begin_s = o.start_s, .end_s = o.end_s, .call = o.call, .instance = c.instance, .microbatch = c.microbatch};
         if (o.op < 0) {
-            if (thread > 0) continue;  // the communicating thread has nothing to do
+            if (!computes) continue;  // the communicating thread has nothing to do
             d.slice = Slice::Waiting, d.name = names.of("wait for the communicating thread");
             add(out, d);
             continue;
@@ -85,7 +86,7 @@ std::vector<Drawn> drawn(const ir::Timeline& t, size_t thread, Names& names) {
             Drawn waits = d;
             waits.slice = Slice::Waiting, waits.end_s = std::min(o.ready_s, o.end_s),
             waits.name = names.of("wait for other ranks");
-            if (thread == 0) add(out, waits);
+            if (computes) add(out, waits);
             d.begin_s = waits.end_s;
         }
         add(out, d);
@@ -113,11 +114,11 @@ std::vector<Drawn> by_microbatch(const std::vector<Drawn>& all, Names& names) {
 
 Json timeline_json(const planning::Plan& p, double unit_s) {
     Names names;
-    std::vector<std::array<std::vector<Drawn>, 2>> ranks;
+    std::vector<ByStepQueue<std::vector<Drawn>>> ranks;
     size_t count = 0;
     for (const ir::Timeline& t : p.simulated.timelines) {
         auto& of = ranks.emplace_back();
-        for (size_t thread = 0; thread < 2; ++thread) of[thread] = drawn(t, thread, names), count += of[thread].size();
+        for (QueueName thread : kQueuesOfSteps) of[thread] = drawn(t, thread, names), count += of[thread].size();
     }
     Json out = Json::array();
     for (size_t k = 0; k < ranks.size(); ++k) {
@@ -214,7 +215,7 @@ Json communication_json(const planning::Plan& p) {
     const double share = 1 / static_cast<double>(p.simulated.timelines.size());
     for (const ir::Timeline& t : p.simulated.timelines) {
         const std::vector<double> times = compile::calls_stood_for(*t.program, p.compiled.microbatches_for_each());
-        for (size_t thread = 0; thread < 2; ++thread) {
+        for (QueueName thread : kQueuesOfSteps) {
             for (const ir::TimedOp& o : t.threads[thread]) {
                 if (o.op < 0) continue;
                 const auto routine = static_cast<size_t>(t.entry->calls[static_cast<size_t>(o.call)].routine);
@@ -224,7 +225,7 @@ Json communication_json(const planning::Plan& p) {
                 const std::string over = op.group.empty() ? "pipeline" : t.program->mesh.text(op.group);
                 Spent& s = all[{op.kind, over}];
                 const double n = share * times[routine], ready_s = std::clamp(o.ready_s, o.start_s, o.end_s);
-                if (thread == 0) s.waiting_s += n * (ready_s - o.start_s), s.exposed_s += n * (o.end_s - ready_s);
+                if (traits_of(thread).computes) s.waiting_s += n * (ready_s - o.start_s), s.exposed_s += n * (o.end_s - ready_s);
                 else s.hidden_s += n * (o.end_s - ready_s);
                 for (const ir::TensorId in : op.in)
                     s.bytes += n * static_cast<double>(ir::local_bytes(t.program->mesh, r, r.tensors[static_cast<size_t>(in)]));

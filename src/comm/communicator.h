@@ -93,9 +93,9 @@ public:
 // A group that this rank belongs to; valid on the Communicator that returned it.
 enum class GroupId : int {};
 
-// Launches go to a queue: compute or comm, each with a channel of its own. Two threads of a rank may launch at the same time if
-// each keeps to its own queue; on one channel of one group all members launch in the same order.
-inline constexpr int kChannels = 2;
+// Launches go to a queue of steps, each with a channel of its own. Threads of a rank may launch at the same time if each keeps to
+// its own queue; on one channel of one group all members launch in the same order.
+inline constexpr int kChannels = static_cast<int>(kStepQueues);
 // The most launches of sends from one rank to another that may be in flight on a channel: sent, and not waited for. One more is
 // refused.
 inline constexpr int kSendsInFlight = 64;
@@ -125,7 +125,7 @@ public:
 
     // On the host, on the caller's thread.
     void run(int channel, GroupId group, std::span<const Request> requests) {
-        device::Queue here(static_cast<device::QueueName>(channel));
+        device::Queue here(static_cast<QueueName>(channel));
         run(here, group, requests);
     }
     void run(int channel, GroupId group, const Request& request) { run(channel, group, std::span(&request, 1)); }

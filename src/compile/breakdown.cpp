@@ -12,8 +12,8 @@ struct TimesOfOps {
     std::string name;
     double flops = 0, bytes = 0;
     bool communication = false;
-    double times = 1;                          // that each of its records stands for
-    TimeSpent* spent[2] = {nullptr, nullptr};  // by thread: where it is counted; null until its first record
+    double times = 1;                    // that each of its records stands for
+    ByStepQueue<TimeSpent*> spent = {};  // by thread: where it is counted; null until its first record
 };
 
 // Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
@@ -49,22 +49,23 @@ void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timel
         if (!known.contains(timeline.program)) known[timeline.program] = costs_of(*timeline.program, naming, microbatches);
         auto& costs = known[timeline.program];
         double inside_s = 0;
-        for (size_t thread = 0; thread < 2; ++thread) {
+        for (QueueName thread : kQueuesOfSteps) {
+            const bool computes = traits_of(thread).computes;
             for (const ir::TimedOp& t : timeline.threads[thread]) {
-                if (thread == 0) inside_s += t.end_s - t.start_s;
+                if (computes) inside_s += t.end_s - t.start_s;
                 if (t.op < 0) {
-                    if (thread == 0) step.waiting_s += share * (t.end_s - t.start_s);
+                    if (computes) step.waiting_s += share * (t.end_s - t.start_s);
                     continue;
                 }
                 TimesOfOps& c = costs[timeline.entry->calls[t.call].routine][t.op];
-                if (!c.spent[thread]) c.spent[thread] = &(thread == 0 ? step.ops : step.beside)[c.name];
+                if (!c.spent[thread]) c.spent[thread] = &(computes ? step.ops : step.beside)[c.name];
                 TimeSpent& spent = *c.spent[thread];
                 spent.time_s += c.times * share * (t.end_s - t.ready_s);
                 spent.count += c.times * share;
                 spent.flops += c.times * share * c.flops;
                 spent.bytes += c.times * share * c.bytes;
                 spent.communication = c.communication;
-                if (thread == 0) step.waiting_s += share * (t.ready_s - t.start_s);
+                if (computes) step.waiting_s += share * (t.ready_s - t.start_s);
             }
         }
         const double data_s = timeline.data_end_s - timeline.data_begin_s;

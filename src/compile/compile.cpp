@@ -209,10 +209,10 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 }  // namespace
 
 int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory) {
-    return program.arena_bytes + (memory == ComputesIn::HostMemory ? program.host_arena_bytes : 0);
+    return program.arena_bytes[Place::Device] + (memory == ComputesIn::HostMemory ? program.arena_bytes[Place::Host] : 0);
 }
 int64_t bytes_beside(const ir::Program& program, ComputesIn memory) {
-    return memory == ComputesIn::HostMemory ? 0 : program.host_arena_bytes;
+    return memory == ComputesIn::HostMemory ? 0 : program.arena_bytes[Place::Host];
 }
 
 const std::vector<std::string>& pass_names() {

@@ -30,7 +30,7 @@ struct PassReport {
     Work before, after;
 };
 
-// What ranks compute in: the host's memory, or that of devices, beside which the host's holds what lies there (ir::Place).
+// What ranks compute in: the host's memory, or that of devices, beside which the host's holds what lies there (Place).
 enum class ComputesIn { HostMemory, DeviceMemory };
 // Bytes of that memory that the arenas of a program take, and of the host's beside it: 0 where that is the same.
 int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory);

@@ -67,7 +67,7 @@ std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Progr
     std::array<int64_t, ir::kMemoryKinds> now{};
     std::vector<std::vector<size_t>> begin(train->calls.size()), end(train->calls.size() + 1);
     for (size_t b = 0; b < p.buffers.size(); ++b) {
-        if (memory == ComputesIn::DeviceMemory && p.buffers[b].place() == ir::Place::Host) continue;
+        if (memory == ComputesIn::DeviceMemory && p.buffers[b].place == Place::Host) continue;
         if (p.buffers[b].resident) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
         else if (first[b] >= 0)
             begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);

@@ -1,6 +1,7 @@
 #include "compile/work.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/cost.h"
 #include "ops/rule.h"
@@ -44,7 +45,7 @@ Work work_of(const std::vector<ir::Program>& programs) {
                     work.bytes += calls[i] * static_cast<double>(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(t)]));
             }
         }
-        work.arena_bytes = std::max(work.arena_bytes, p.arena_bytes + p.host_arena_bytes);
+        work.arena_bytes = std::max(work.arena_bytes, std::accumulate(p.arena_bytes.begin(), p.arena_bytes.end(), int64_t{0}));
     }
     return work;
 }

@@ -17,11 +17,6 @@
 
 namespace lockstep::device {
 
-enum class MemorySpace {
-    Device,
-    Host  // what copies to and from the device may use; host code follows these addresses
-};
-
 // A moment in a queue: when all that was given to it before the event was recorded has happened. Valid on all devices of a
 // machine. One that was never recorded has happened.
 enum class Event : int {};
@@ -40,7 +35,7 @@ public:
     virtual bool is_host() const = 0;
 
     // Zero, and nullptr where the system refuses. Before the first step; freed with the device or later.
-    virtual char* allocate(int64_t bytes, MemorySpace place) = 0;
+    virtual char* allocate(int64_t bytes, Place place) = 0;
     virtual Queue& queue(QueueName name) = 0;
 
     // timed: time_s() may be asked for.
@@ -52,7 +47,7 @@ public:
     // When an event that is done happened, in seconds of std::chrono::steady_clock.
     virtual double time_s(Event event) = 0;
 
-    // Between two places of the device, or between the device and memory of MemorySpace::Host.
+    // Between two places of the device, or between the device and memory of Place::Host.
     virtual void copy(Queue& queue, void* to, const void* from, int64_t bytes) = 0;
     virtual void fill(Queue& queue, void* to, int byte, int64_t bytes) = 0;
     // Work that uses the memory, in the order of the queue: work(the addresses as it may use them). Where kernels are the host's,
@@ -61,7 +56,7 @@ public:
     virtual void launch(Queue& queue, std::span<void* const> addresses, Work work) = 0;
     // Code of the host that uses no memory of the device, in the order of the queue. On a thread of the device's choice.
     virtual void call(Queue& queue, std::function<void()> code) = 0;
-    // Adds one, in the order of the queue. The counter lies in memory of MemorySpace::Host.
+    // Adds one, in the order of the queue. The counter lies in memory of Place::Host.
     virtual void count(Queue& queue, std::atomic<uint64_t>* counter) = 0;
     // Returns when all that was given to the queue has happened; when the event has.
     virtual void finish(Queue& queue) = 0;

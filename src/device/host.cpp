@@ -16,11 +16,10 @@ constexpr int64_t kHugePageBytes = 1 << 21, kPageBytes = 4096;
 class HostDevice final : public Device {
 public:
     explicit HostDevice(const DeviceOptions& options) {
-        for (int i = 0; i < kQueues; ++i) {
-            const auto name = static_cast<QueueName>(i);
-            if (name == QueueName::Compute) pools_[i].emplace(options.threads, options.cpus);
-            else pools_[i].emplace(1);
-            queues_[i].emplace(name, &*pools_[i], this);
+        for (const QueueTraits& q : kQueueTraits) {
+            if (q.computes) pools_[q.queue].emplace(options.threads, options.cpus);
+            else pools_[q.queue].emplace(1);
+            queues_[q.queue].emplace(q.queue, &*pools_[q.queue], this);
         }
     }
     ~HostDevice() override {
@@ -29,7 +28,7 @@ public:
 
     bool is_host() const override { return true; }
 
-    char* allocate(int64_t wanted, MemorySpace) override {
+    char* allocate(int64_t wanted, Place) override {
         const int64_t bytes = std::max(round_up(wanted, kHugePageBytes), kHugePageBytes);
         void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
@@ -40,7 +39,7 @@ public:
         for (int64_t i = 0; i < wanted; i += kPageBytes) begin[i] = 0;
         return begin;
     }
-    Queue& queue(QueueName name) override { return *queues_[static_cast<int>(name)]; }
+    Queue& queue(QueueName name) override { return *queues_[name]; }
 
     // What was given has happened, and with it every event.
     Event new_event(bool) override { return {}; }
@@ -65,8 +64,8 @@ private:
         int64_t bytes;
     };
     std::vector<Block> blocks_;
-    std::optional<ThreadPool> pools_[kQueues];
-    std::optional<Queue> queues_[kQueues];
+    ByQueue<std::optional<ThreadPool>> pools_;
+    ByQueue<std::optional<Queue>> queues_;
 };
 
 class HostMachine final : public Machine {

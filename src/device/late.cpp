@@ -33,11 +33,11 @@ LateMachine::~LateMachine() {
 
 std::unique_ptr<Device> LateMachine::device(const DeviceOptions& options) { return std::make_unique<LateDevice>(*this, options); }
 
-char* LateMachine::allocate(int64_t wanted, MemorySpace place) {
+char* LateMachine::allocate(int64_t wanted, Place place) {
     const int64_t bytes = std::max(round_up(wanted + 1, kPageBytes), kPageBytes);
     Block b{nullptr, map(bytes, PROT_READ | PROT_WRITE, 0), bytes};
     if (!b.real) return nullptr;
-    b.address = place == MemorySpace::Host ? b.real : map(bytes, PROT_NONE, MAP_NORESERVE);
+    b.address = place == Place::Host ? b.real : map(bytes, PROT_NONE, MAP_NORESERVE);
     if (!b.address) {
         munmap(b.real, static_cast<size_t>(bytes));
         return nullptr;
@@ -104,12 +104,11 @@ double LateMachine::time_s(Event event) const {
 }
 
 LateDevice::LateDevice(LateMachine& machine, const DeviceOptions& options) : machine_(machine) {
-    for (int i = 0; i < kQueues; ++i) {
-        const auto name = static_cast<QueueName>(i);
-        lanes_[i].pool = name == QueueName::Compute ? std::make_unique<ThreadPool>(options.threads, options.cpus)
-                                                    : std::make_unique<ThreadPool>(1);
-        lanes_[i].queue = std::make_unique<Queue>(name, lanes_[i].pool.get(), this);
-        lanes_[i].number = machine_.scheduler().add_queue();
+    for (const QueueTraits& q : kQueueTraits) {
+        Lane& lane = lanes_[q.queue];
+        lane.pool = q.computes ? std::make_unique<ThreadPool>(options.threads, options.cpus) : std::make_unique<ThreadPool>(1);
+        lane.queue = std::make_unique<Queue>(q.queue, lane.pool.get(), this);
+        lane.number = machine_.scheduler().add_queue();
     }
 }
 

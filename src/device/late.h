@@ -22,7 +22,7 @@ public:
 
     Scheduler& scheduler() { return scheduler_; }
     // Kept as long as the machine: other ranks may have copies under way from the memory of one that has ended.
-    char* allocate(int64_t bytes, MemorySpace place);
+    char* allocate(int64_t bytes, Place place);
     // Where kernels find these bytes. Throws InternalError unless all of them are in one allocation.
     char* real(const void* address, int64_t bytes) const;
 
@@ -57,8 +57,8 @@ public:
     LateDevice(LateMachine& machine, const DeviceOptions& options);
     ~LateDevice() override;  // after all that was given to it
 
-    char* allocate(int64_t bytes, MemorySpace place) override { return machine_.allocate(bytes, place); }
-    Queue& queue(QueueName name) override { return *lanes_[static_cast<size_t>(name)].queue; }
+    char* allocate(int64_t bytes, Place place) override { return machine_.allocate(bytes, place); }
+    Queue& queue(QueueName name) override { return *lanes_[name].queue; }
     Event new_event(bool) override { return machine_.new_event(); }
     void record(Queue& queue, Event event) override { machine_.record(number_of(queue), event); }
     void wait(Queue& queue, Event event) override { machine_.wait(number_of(queue), event); }
@@ -80,10 +80,10 @@ private:
         std::unique_ptr<Queue> queue;
         int number = 0;  // of the scheduler's queue
     };
-    int number_of(const Queue& queue) const { return lanes_[static_cast<size_t>(queue.index())].number; }
+    int number_of(const Queue& queue) const { return lanes_[queue.name()].number; }
 
     LateMachine& machine_;
-    Lane lanes_[kQueues];
+    ByQueue<Lane> lanes_;
 };
 
 std::unique_ptr<Machine> late_machine(uint64_t seed);

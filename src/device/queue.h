@@ -3,14 +3,12 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/queues.h"
 #include "base/thread_pool.h"
 
 namespace lockstep::device {
 
 class Device;
-
-enum class QueueName { Compute, Comm, Loads, Snapshots };
-inline constexpr int kQueues = 4;
 
 class Queue {
 public:

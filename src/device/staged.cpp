@@ -8,7 +8,7 @@
 namespace lockstep::device {
 
 char* StagedDevice::memory_of(Staging& staging, int64_t bytes) {
-    if (!staging.memory) staging.memory = allocate(bytes, MemorySpace::Host);
+    if (!staging.memory) staging.memory = allocate(bytes, Place::Host);
     ensure(staging.memory, "device: no memory for staging");
     return staging.memory;
 }
@@ -28,7 +28,7 @@ char* StagedDevice::room(Staging& staging, Queue& queue, int64_t bytes) {
 
 void StagedDevice::read(Queue& queue, const void* from, int64_t bytes, FunctionRef<void(const char*)> f) {
     ensure(bytes <= kAccessBytes, "device: host code reads too much at once");
-    Staging& staging = out_[static_cast<size_t>(queue.index())];
+    Staging& staging = out_[queue.name()];
     const std::lock_guard lock(staging.mutex);
     char* const memory = memory_of(staging, kAccessBytes);
     copy(queue, memory, from, bytes);
@@ -38,7 +38,7 @@ void StagedDevice::read(Queue& queue, const void* from, int64_t bytes, FunctionR
 
 void StagedDevice::write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) {
     ensure(bytes <= kAccessBytes, "device: host code writes too much at once");
-    Staging& staging = in_[static_cast<size_t>(queue.index())];
+    Staging& staging = in_[queue.name()];
     const std::lock_guard lock(staging.mutex);
     char* const memory = room(staging, queue, bytes);
     f(memory);

@@ -1,4 +1,4 @@
-// A device whose memory host code cannot follow: it reads and writes through memory of MemorySpace::Host, a queue at a time.
+// A device whose memory host code cannot follow: it reads and writes through memory of Place::Host, a queue at a time.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ private:
     char* memory_of(Staging& staging, int64_t bytes);
     char* room(Staging& staging, Queue& queue, int64_t bytes);
 
-    std::array<Staging, kQueues> in_, out_;
+    ByQueue<Staging> in_, out_;
 };
 
 }  // namespace lockstep::device

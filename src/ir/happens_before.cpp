@@ -4,23 +4,20 @@
 
 namespace lockstep::ir {
 
-HappensBefore::HappensBefore(const std::vector<Call>& calls) : clock_(calls.size()), stream_(calls.size()) {
-    std::array<int, 2>& last = last_;
+HappensBefore::HappensBefore(const std::vector<Call>& calls) : clock_(calls.size()), queue_(calls.size()) {
     for (size_t i = 0; i < calls.size(); ++i) {
-        const int s = static_cast<int>(calls[i].stream);
-        stream_[i] = s;
-        std::array<int, 2> clock = {0, 0};
+        const QueueName queue = queue_[i] = calls[i].queue;
+        ByStepQueue<int>& clock = clock_[i];
         const auto ended = [&](int call) {
             if (call < 0) return;
-            for (int k = 0; k < 2; ++k) clock[k] = std::max(clock[k], clock_[call][k]);
-            clock[stream_[call]] = std::max(clock[stream_[call]], call + 1);
+            for (QueueName q : kQueuesOfSteps) clock[q] = std::max(clock[q], clock_[call][q]);
+            clock[queue_[call]] = std::max(clock[queue_[call]], call + 1);
         };
-        ended(last[s]);
+        ended(last_[queue]);
         for (int w : calls[i].waits) {
             if (w < static_cast<int>(i)) ended(w);
         }
-        clock_[i] = clock;
-        last[s] = static_cast<int>(i);
+        last_[queue] = static_cast<int>(i);
     }
 }
 

@@ -1,8 +1,7 @@
-// The order that streams and waits impose on the calls of one entry on one rank: calls of a stream run in list order, a call
-// starts when those it waits for have ended. All streams join at the end of a step.
+// The order that queues and waits impose on the calls of one entry on one rank: calls of a queue run in list order, a call starts
+// when those it waits for have ended. All queues join at the end of a step.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "ir/program.h"
@@ -13,15 +12,15 @@ class HappensBefore {
 public:
     explicit HappensBefore(const std::vector<Call>& calls);
     // Has call a ended before call b starts, in every execution?
-    bool operator()(int a, int b) const { return b >= 0 && a >= 0 && a < clock_[b][stream_[a]]; }
+    bool operator()(int a, int b) const { return b >= 0 && a >= 0 && a < clock_[b][queue_[a]]; }
 
-    // The last call of a stream, or -1.
-    int last_of(Stream stream) const { return last_[static_cast<size_t>(stream)]; }
+    // The last call of a queue, or -1.
+    int last_of(QueueName queue) const { return last_[queue]; }
 
 private:
-    std::array<int, 2> last_ = {-1, -1};
-    std::vector<std::array<int, 2>> clock_;  // for each call and stream: one past the last call of that stream that has ended
-    std::vector<int> stream_;
+    ByStepQueue<int> last_{-1};
+    std::vector<ByStepQueue<int>> clock_;  // for each call and queue: one past the last call of that queue that has ended
+    std::vector<QueueName> queue_;
 };
 
 }  // namespace lockstep::ir

@@ -48,8 +48,8 @@ private:
     void statement(Cursor& c) {
         if (c.accept_word("mesh")) return mesh(c);
         if (c.accept_word("microbatches")) return void(program_.microbatches = c.integer());
-        if (c.accept_word("arena")) return void(program_.arena_bytes = c.integer());
-        if (c.accept_word("host_arena")) return void(program_.host_arena_bytes = c.integer());
+        if (c.accept_word("arena")) return void(program_.arena_bytes[Place::Device] = c.integer());
+        if (c.accept_word("host_arena")) return void(program_.arena_bytes[Place::Host] = c.integer());
         if (c.accept_word("block")) return block(c);
         if (c.accept_word("pipeline_rank")) return void(program_.pipeline_rank = c.integer());
         if (c.accept_word("stage")) return stage(c);
@@ -264,9 +264,14 @@ private:
         if (!c.accept_word("parameters")) s.init = c.number();
         if (c.accept_word("saved")) s.saved = c.name();
         if (c.accept_word("copy_of")) s.copy_of = state_id(c, c.name());
+        s.place = place(c, usual_place(s.role));
         if (!state_ids_.emplace(s.full_name(), static_cast<StateId>(program_.states.size())).second)
             c.fail(fmt::format("a new state instead of '{}'", s.full_name()));
         program_.states.push_back(std::move(s));
+    }
+
+    static Place place(Cursor& c, Place usual) {
+        return c.accept_word("place") ? enum_from<Place>(c.name(), kPlaces.size(), c.line()) : usual;
     }
 
     StateId state_id(Cursor& c, const std::string& name) const {
@@ -403,6 +408,7 @@ private:
             b.state = state_id(c, c.name());
             b.instance = c.integer(0, kMostInstances);
         }
+        b.place = place(c, usual_place(b.kind));
         buffer_ids_[b.name] = static_cast<int>(program_.buffers.size());
         program_.buffers.push_back(std::move(b));
     }
@@ -427,7 +433,7 @@ private:
         c.expect("chunk");
         k.chunk = c.integer();
         c.expect("stream");
-        k.stream = enum_from<Stream>(c.name(), 2, c.line());
+        k.queue = enum_from<QueueName>(c.name(), kStepQueues, c.line());
         if (c.accept_word("waits")) {
             do k.waits.push_back(static_cast<int>(c.integer()));
             while (c.accept(","));

@@ -129,6 +129,7 @@ std::string print_state(const Program& p, const State& s) {
     text += " init " + (s.init ? print_attr(*s.init) : "parameters");
     if (!s.saved.empty()) text += " saved " + s.saved;
     if (s.copy_of >= 0) text += " copy_of " + p.states[static_cast<size_t>(s.copy_of)].full_name();
+    if (s.place != usual_place(s.role)) text += fmt::format(" place {}", name_of(s.place));
     return text + "\n";
 }
 
@@ -144,7 +145,7 @@ std::string print_port(const Program& program, const Port& p) {
 std::string print_call(const Program& p, const Call& c) {
     const Routine& r = p.routines[c.routine];
     std::string text = fmt::format("  call {} instance {} microbatch {} chunk {} stream {}", r.name, c.instance, c.microbatch,
-                                   c.chunk, name_of(c.stream));
+                                   c.chunk, name_of(c.queue));
     if (!c.waits.empty()) text += fmt::format(" waits {}", fmt::join(c.waits, ","));
     if (c.scratch >= 0) text += fmt::format(" scratch {}", p.buffers[c.scratch].name);
     text += " :";
@@ -185,8 +186,8 @@ std::string print(const Program& p) {
             text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
     }
     for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
-    text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes);
-    if (p.host_arena_bytes != 0) text += fmt::format("host_arena {}\n", p.host_arena_bytes);
+    text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes[Place::Device]);
+    if (const int64_t bytes = p.arena_bytes[Place::Host]; bytes != 0) text += fmt::format("host_arena {}\n", bytes);
     for (const Block& b : p.blocks) text += print_block(b);
     if (!p.stages.empty()) text += fmt::format("pipeline_rank {}\n", p.pipeline_rank);
     for (const Stage& s : p.stages) text += print_stage(s);
@@ -198,6 +199,7 @@ std::string print(const Program& p) {
         text += fmt::format("buffer {} {} bytes {} resident {} at {}", b.name, name_of(b.kind), b.bytes, int(b.resident),
                             b.offset_bytes);
         if (b.state >= 0) text += fmt::format(" of {} {}", p.states[static_cast<size_t>(b.state)].full_name(), b.instance);
+        if (b.place != usual_place(b.kind)) text += fmt::format(" place {}", name_of(b.place));
         text += "\n";
     }
     for (const Entry& e : p.entries) {

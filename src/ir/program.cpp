@@ -162,6 +162,14 @@ int64_t Program::begin_in(const State& state, int segment) const {
 int64_t Program::elements(const State& state) const {
     return begin_in(state, static_cast<int>(unit(state.unit)->segments.size()));
 }
+bool leaves_device(const Program& program, const Routine& routine, const Op& op) {
+    const auto is_elsewhere = [&](TensorId t) {
+        const int port = routine.tensors[static_cast<size_t>(t)].port;
+        return port >= 0 && program.place_of(routine.ports[static_cast<size_t>(port)]) != Place::Device;
+    };
+    return std::any_of(op.in.begin(), op.in.end(), is_elsewhere) || std::any_of(op.out.begin(), op.out.end(), is_elsewhere);
+}
+
 const Unit* Program::unit_of(const Port& port) const {
     const std::string& name = port.state >= 0 ? state_of(port).unit : port.unit;
     return name.empty() ? nullptr : unit(name);
@@ -266,7 +274,6 @@ std::string_view name_of(MemoryKind kind) {
         "weights", "gathered", "gradients", "optimizer", "activations", "workspace", "communication", "input", "snapshot"};
     return names[static_cast<size_t>(kind)];
 }
-std::string_view name_of(Stream stream) { return stream == Stream::Compute ? "compute" : "comm"; }
 std::string_view name_of(InitKind kind) {
     constexpr std::array<std::string_view, 3> names = {"normal", "ones", "zeros"};
     return names[static_cast<size_t>(kind)];

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/queues.h"
 #include "mesh/collective.h"
 #include "mesh/mesh.h"
 
@@ -354,6 +355,7 @@ struct State {
     std::optional<double> init = 0.0;   // of every element before the first step; nothing: as the parameters' Init says
     std::string saved;     // the name in checkpoints; "{}" stands for a parameter's own name. Empty: not in checkpoints
     StateId copy_of = -1;  // the state whose values it repeats in its own type and split
+    Place place = Place::Device;
     bool operator==(const State&) const = default;
 
     std::string full_name() const;  // "weights.layer"
@@ -367,11 +369,10 @@ struct State {
 enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };
 constexpr int kMemoryKinds = 9;
 
-// Whose memory a buffer lies in. Of a processor both are one memory.
-enum class Place { Device, Host };
-
-// Copies of states lie in the host's memory, where a device's kernels need no room for them. All else lies in the device's.
-constexpr Place place_of(MemoryKind kind) { return kind == MemoryKind::Snapshot ? Place::Host : Place::Device; }
+// Where states and buffers are, if their text does not say otherwise: copies of states in the host's memory, where a device's
+// kernels need no room for them; all else in the device's.
+constexpr Place usual_place(StateRole role) { return role == StateRole::Copy ? Place::Host : Place::Device; }
+constexpr Place usual_place(MemoryKind kind) { return kind == MemoryKind::Snapshot ? Place::Host : Place::Device; }
 
 struct Buffer {
     std::string name;
@@ -381,9 +382,8 @@ struct Buffer {
     int64_t offset_bytes = -1;  // in the arena of its place; -1 until planned
     StateId state = -1;         // that it holds, of this instance of the state's unit or block
     int64_t instance = 0;
+    Place place = Place::Device;  // that of its state
     bool operator==(const Buffer&) const = default;
-
-    Place place() const { return place_of(kind); }
 };
 
 struct Binding {
@@ -393,14 +393,12 @@ struct Binding {
     bool operator==(const Binding&) const = default;
 };
 
-enum class Stream { Compute, Comm };
-
 struct Call {
     int routine = -1;
     int64_t instance = 0, microbatch = 0, chunk = 0;
     std::vector<Binding> bindings;
     int scratch = -1;  // buffer, or -1
-    Stream stream = Stream::Compute;
+    QueueName queue = QueueName::Compute;
     std::vector<int> waits;  // indices of earlier calls of the entry that must have ended
     bool operator==(const Call&) const = default;
 };
@@ -425,10 +423,8 @@ struct Program {
     std::vector<Routine> routines;
     std::vector<Buffer> buffers;
     std::vector<Entry> entries;
-    int64_t arena_bytes = 0, host_arena_bytes = 0;  // in the device's memory, in the host's
+    ByPlace<int64_t> arena_bytes;  // 0 before plan_memory
     bool operator==(const Program&) const = default;
-
-    int64_t arena_bytes_of(Place place) const { return place == Place::Host ? host_arena_bytes : arena_bytes; }
 
     const Parameter* param(std::string_view key) const;
     const Block* block(std::string_view name) const;
@@ -450,6 +446,8 @@ struct Program {
     // Of a State port.
     const State& state_of(const Port& port) const { return states[static_cast<size_t>(port.state)]; }
     bool has_role(const Port& port, StateRole role) const;
+    // Of its state; the device's, if it is not of a state.
+    Place place_of(const Port& port) const { return port.state >= 0 ? state_of(port).place : Place::Device; }
     // Of a unit's state: does it cover the segment; where the segment begins in it, and how long it is, in elements of one rank
     // before it is split.
     static bool covers(const State& state, int segment);
@@ -475,6 +473,9 @@ std::vector<int64_t> members_of(const Program& program, const Op& op, const std:
 // Is it a collective with ranks of other stages?
 bool crosses_pipeline(const Program& program, const Op& op);
 
+// Is an operand or a result outside of the device's memory, where no kernel reaches it?
+bool leaves_device(const Program& program, const Routine& routine, const Op& op);
+
 // Does it send or receive gradients or weights of a parameter that several pipeline ranks have?
 bool exchanges_states(const Routine& routine);
 
@@ -494,7 +495,6 @@ std::string_view name_of(Scope scope);
 std::string_view name_of(Access access);
 std::string_view name_of(RoutineKind kind);
 std::string_view name_of(MemoryKind kind);
-std::string_view name_of(Stream stream);
 std::string_view name_of(InitKind kind);
 std::string_view name_of(Reduce reduce);
 

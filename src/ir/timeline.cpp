@@ -18,14 +18,14 @@ Timeline room_for(const Program& program, const Entry& entry) {
 void match_collectives(std::vector<Timeline>& timelines) {
     // The k-th launch of a group on a thread is the same one on all of its members. The k-th receive waits for the k-th send, and
     // the k-th wait for the k-th receive.
-    using Launch = std::tuple<std::vector<int64_t>, size_t, int>;
+    using Launch = std::tuple<std::vector<int64_t>, QueueName, int>;
     std::map<Launch, double> met_s;  // from when on nobody waits
     std::map<Launch, double> received_s;
     const auto for_each = [&](const auto& f) {
         for (size_t rank = 0; rank < timelines.size(); ++rank) {
             const Program& p = *timelines[rank].program;
-            std::map<std::tuple<std::vector<int64_t>, size_t, mesh::Collective>, int> launched;
-            for (size_t thread = 0; thread < 2; ++thread) {
+            std::map<std::tuple<std::vector<int64_t>, QueueName, mesh::Collective>, int> launched;
+            for (QueueName thread : kQueuesOfSteps) {
                 for (TimedOp& t : timelines[rank].threads[thread]) {
                     if (t.op < 0) continue;
                     const Op& op = p.routines[timelines[rank].entry->calls[t.call].routine].ops[t.op];

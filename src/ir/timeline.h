@@ -2,7 +2,6 @@
 // for both, so that the two can be laid over each other. Times are seconds from the beginning of the step.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "ir/program.h"
@@ -10,7 +9,7 @@
 namespace lockstep::ir {
 
 struct TimedOp {
-    int call = -1, op = -1;  // op -1: the call waited for calls of the other stream
+    int call = -1, op = -1;  // op -1: the call waited for calls of another queue
     double start_s = 0, end_s = 0;
     double ready_s = 0;  // collectives: when the last member had come; else start_s
 };
@@ -18,8 +17,8 @@ struct TimedOp {
 struct Timeline {
     const Program* program = nullptr;  // that the rank runs, which outlives this
     const Entry* entry = nullptr;
-    // By the thread that ran them: 0 computes, 1 communicates beside it. Without a communication thread all stand in 0.
-    std::array<std::vector<TimedOp>, 2> threads;
+    // By the queue in which they ran. Without communication threads all are in the compute queue's.
+    ByStepQueue<std::vector<TimedOp>> threads;
     double data_begin_s = 0, data_end_s = 0;  // reading samples
     double end_s = 0;                         // of the step
 };

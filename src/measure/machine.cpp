@@ -59,7 +59,7 @@ namespace {
 
 // Of large regions of the device's memory, read plus written.
 double copy_bytes_per_s(device::Device& device, int64_t bytes) {
-    device::Queue& queue = device.queue(device::QueueName::Compute);
+    device::Queue& queue = device.queue(QueueName::Compute);
     char *const from = new_memory(device, bytes), *const to = new_memory(device, bytes);
     return best_rate(5, 20.0 * static_cast<double>(bytes), [&] {
         for (int i = 0; i < 10; ++i) device.copy(queue, to, from, bytes);

@@ -37,14 +37,14 @@ template <class Write>
 void write_pieces(device::Device& device, char* memory, int64_t bytes, Write write) {
     for (int64_t from = 0; from < bytes; from += device::kAccessBytes) {
         const int64_t count = std::min(device::kAccessBytes, bytes - from);
-        device.write(device.queue(device::QueueName::Compute), memory + from, count, [&](char* to) { write(from, count, to); });
+        device.write(device.queue(QueueName::Compute), memory + from, count, [&](char* to) { write(from, count, to); });
     }
 }
 
 }  // namespace
 
 char* new_memory(device::Device& device, int64_t bytes) {
-    char* const memory = device.allocate(bytes, device::MemorySpace::Device);
+    char* const memory = device.allocate(bytes, Place::Device);
     if (!memory)
         throw UserError("bench.memory", "",
                         fmt::format("bench: {} refused {} bytes for operands: end other programs that use its memory",
@@ -72,7 +72,7 @@ Places new_places(device::Device& device, const char* in, int64_t region_bytes, 
 OpBench::OpBench(const Subject& s, device::Device& device, const Places& places, double apart)
     : s_(s),
       device_(device),
-      queue_(device.queue(device::QueueName::Compute)),
+      queue_(device.queue(QueueName::Compute)),
       places_(places),
       begin_(static_cast<int64_t>(apart * static_cast<double>(places.region_bytes))),
       kernel_(kernels::make_kernel({s.program->mesh, *s.routine, *s.op, 0, s.key.threads})) {

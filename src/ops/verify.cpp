@@ -417,12 +417,13 @@ private:
     }
 
     void arena() {
-        if (p_.arena_bytes < 0 || p_.host_arena_bytes < 0) return fail("arena", "an arena has fewer than no bytes");
+        if (std::ranges::any_of(p_.arena_bytes, [](int64_t bytes) { return bytes < 0; }))
+            return fail("arena", "an arena has fewer than no bytes");
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
-            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes_of(b.place()) - b.bytes) {
+            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes[b.place] - b.bytes) {
                 return fail("arena", fmt::format("buffer {} lies across the {}arena's end or off its alignment", b.name,
-                                                 b.place() == ir::Place::Host ? "host's " : ""));
+                                                 b.place == Place::Host ? "host's " : ""));
             }
         }
     }

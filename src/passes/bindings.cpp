@@ -220,7 +220,10 @@ int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
     const Name name = {
         .stem = at.contents.stem_of_state, .in_all_entries = s.scope != ir::Scope::Step, .instance = of.empty() ? -1 : instance};
     const int b = buffer(name, memory_of(s.role), bytes, of.empty() || s.scope != ir::Scope::Step);
-    if (b == known) program_.buffers[b].state = at.contents.state, program_.buffers[b].instance = of.empty() ? 0 : instance;
+    if (b == known) {
+        ir::Buffer& made = program_.buffers[b];
+        made.state = at.contents.state, made.instance = of.empty() ? 0 : instance, made.place = s.place;
+    }
     return b;
 }
 

@@ -13,7 +13,6 @@ namespace {
 using ir::Access;
 using ir::Call;
 using ir::RoutineKind;
-using ir::Stream;
 
 bool communicates(const ir::Routine& r) {
     return std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
@@ -27,22 +26,22 @@ bool only_communicates(const ir::Routine& r) {
 bool gathers(const ir::Routine& r) { return r.kind == RoutineKind::Fetch || r.kind == RoutineKind::Gather; }
 
 // By routine. A gather that only casts, and a reduction without other ranks, are computation.
-std::vector<Stream> streams_of(const ir::Program& p) {
-    std::vector<Stream> out;
+std::vector<QueueName> queues_of(const ir::Program& p) {
+    std::vector<QueueName> out;
     for (size_t i = 0; i < p.routines.size(); ++i) {
         const ir::Routine& r = p.routines[i];
         const bool of_unit = gathers(r) || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
         const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
         const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
         const bool beside = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
-        out.push_back(beside || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute);
+        out.push_back(beside || r.kind == RoutineKind::Transfer ? QueueName::Comm : QueueName::Compute);
     }
     return out;
 }
 
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.
-std::vector<Call> prefetch(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call> calls, int64_t depth) {
-    const auto is_gather = [&](const Call& c) { return gathers(p.routines[c.routine]) && streams[c.routine] == Stream::Comm; };
+std::vector<Call> prefetch(const ir::Program& p, const std::vector<QueueName>& queues, std::vector<Call> calls, int64_t depth) {
+    const auto is_gather = [&](const Call& c) { return gathers(p.routines[c.routine]) && queues[c.routine] == QueueName::Comm; };
     if (std::none_of(calls.begin(), calls.end(), is_gather)) return calls;
     std::vector<size_t> first_use;  // position behind each group of gathers, in order
     std::vector<std::vector<Call>> groups;
@@ -82,29 +81,29 @@ bool opens_local_gradients(const ir::Program& p, const Call& c) {
     return false;
 }
 
-void add_waits(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call>& calls, size_t in_flight) {
+void add_waits(const ir::Program& p, const std::vector<QueueName>& queues, std::vector<Call>& calls, size_t in_flight) {
     struct Uses {
         int writer = -1;
-        int readers[2] = {-1, -1};  // by stream: the last one since the last write
+        ByStepQueue<int> readers{-1};  // the last one since the last write
     };
     std::vector<Uses> uses(p.buffers.size());
-    std::vector<int> reductions;  // calls of reduce_micro so far
-    int latest[2] = {-1, -1};     // last call of each stream
-    int awaited[2] = {-1, -1};    // by a call of stream s: the last call of the other stream already waited for
+    std::vector<int> reductions;                                  // calls of reduce_micro so far
+    ByStepQueue<int> latest{-1};                                  // the last call of each queue
+    ByStepQueue<ByStepQueue<int>> awaited{ByStepQueue<int>{-1}};  // by the calls of a queue: the last call of each other queue
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& c = calls[i];
         const ir::Routine& r = p.routines[c.routine];
-        c.stream = streams[c.routine];
-        const int s = static_cast<int>(c.stream);
-        int needed = c.stream == Stream::Comm ? latest[static_cast<int>(Stream::Compute)] : -1;
+        c.queue = queues[c.routine];
+        ByStepQueue<int> needed{-1};  // the last call of each other queue that must have ended
+        if (!traits_of(c.queue).computes) needed[QueueName::Compute] = latest[QueueName::Compute];
         const auto after = [&](int call) {
-            if (call >= 0 && calls[call].stream != c.stream) needed = std::max(needed, call);
+            if (call >= 0 && calls[call].queue != c.queue) needed[calls[call].queue] = std::max(needed[calls[call].queue], call);
         };
         for (size_t b = 0; b < c.bindings.size(); ++b) {
             Uses& u = uses[c.bindings[b].buffer];
             after(u.writer);
             if (r.ports[b].access == Access::Read) {
-                u.readers[s] = static_cast<int>(i);
+                u.readers[c.queue] = static_cast<int>(i);
             } else {
                 for (int reader : u.readers) after(reader);
                 u = {static_cast<int>(i)};
@@ -112,21 +111,22 @@ void add_waits(const ir::Program& p, const std::vector<Stream>& streams, std::ve
         }
         if (opens_local_gradients(p, c) && reductions.size() > in_flight) after(reductions[reductions.size() - 1 - in_flight]);
         if (r.kind == RoutineKind::ReduceMicro) reductions.push_back(static_cast<int>(i));
-        if (needed > awaited[s]) {
-            c.waits = {needed};
-            awaited[s] = needed;
+        for (QueueName q : kQueuesOfSteps) {
+            if (needed[q] <= awaited[c.queue][q]) continue;
+            c.waits.push_back(needed[q]);
+            awaited[c.queue][q] = needed[q];
         }
-        latest[s] = static_cast<int>(i);
+        latest[c.queue] = static_cast<int>(i);
     }
 }
 
 }  // namespace
 
 ir::Program overlap(ir::Program program, const OverlapOptions& options) {
-    const std::vector<Stream> streams = streams_of(program);
+    const std::vector<QueueName> queues = queues_of(program);
     for (ir::Entry& e : program.entries) {
-        e.calls = prefetch(program, streams, std::move(e.calls), options.prefetch);
-        add_waits(program, streams, e.calls, static_cast<size_t>(std::max<int64_t>(options.prefetch, 1)));
+        e.calls = prefetch(program, queues, std::move(e.calls), options.prefetch);
+        add_waits(program, queues, e.calls, static_cast<size_t>(std::max<int64_t>(options.prefetch, 1)));
     }
     return program;
 }

@@ -140,11 +140,11 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
 }
 
 // Where a parameter stands: its unit, and its elements there.
-struct Place {
+struct UnitPlace {
     const ir::Unit* unit;
     int64_t begin, end;
 };
-Place place_of(const ir::Program& program, std::string_view param) {
+UnitPlace place_of(const ir::Program& program, std::string_view param) {
     for (const ir::Unit& u : program.units) {
         for (const ir::Segment& s : u.segments) {
             for (const ir::Member& m : s.members) {
@@ -156,11 +156,11 @@ Place place_of(const ir::Program& program, std::string_view param) {
 }
 
 // Of several that are read as one: they follow each other.
-Place place_of(const ir::Program& program, const ir::Tensor& tensor) {
+UnitPlace place_of(const ir::Program& program, const ir::Tensor& tensor) {
     const std::vector<std::string_view> params = ir::sources_of(tensor);
-    Place out = place_of(program, params[0]);
+    UnitPlace out = place_of(program, params[0]);
     for (size_t i = 1; i < params.size(); ++i) {
-        const Place next = place_of(program, params[i]);
+        const UnitPlace next = place_of(program, params[i]);
         ensure(next.unit == out.unit && next.begin == out.end,
                fmt::format("partition_parameters: {} are read as one and do not follow each other", tensor.source));
         out.end = next.end;
@@ -241,7 +241,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     }
     if (trains) made.push_back(stats_all(program, options));
     for (Routine& r : made) {
-        select_kernels(program.mesh, r, catalog);
+        select_kernels(program, r, catalog);
         program.routines.push_back(std::move(r));
     }
     return program;

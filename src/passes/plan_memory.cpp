@@ -291,24 +291,27 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     }
 }
 
-// First and last use of every buffer by an entry, per stream.
+// First and last use of every buffer by an entry, by queue.
 struct Life {
-    int first[2] = {-1, -1}, last[2] = {-1, -1};
-    bool used() const { return first[0] >= 0 || first[1] >= 0; }
-    int begin() const { return first[0] < 0 ? first[1] : first[1] < 0 ? first[0] : std::min(first[0], first[1]); }
-    int end() const { return std::max(last[0], last[1]); }
+    ByStepQueue<int> first{-1}, last{-1};
+    int begin = -1;
+
+    bool used() const { return begin >= 0; }
+    int end() const { return *std::max_element(last.begin(), last.end()); }
 };
 
-// The last call that may still run, in some execution, while the buffer is in use. Along a stream, once a call is ordered behind
-// the uses all later ones are, so the search ends with the first such call of each stream.
+// The last call that may still run, in some execution, while the buffer is in use. Along a queue, once a call is ordered behind
+// the uses all later ones are, so the search ends with the first such call of each queue.
 int end_of(const ir::Entry& e, const ir::HappensBefore& happens_before, const Life& life) {
     int end = life.end();
-    bool ordered[2] = {false, false};
-    const auto open = [&](ir::Stream s, int i) { return !ordered[static_cast<int>(s)] && i <= happens_before.last_of(s); };
-    for (int i = end + 1; open(ir::Stream::Compute, i) || open(ir::Stream::Comm, i); ++i) {
-        bool& done = ordered[static_cast<int>(e.calls[static_cast<size_t>(i)].stream)];
+    ByStepQueue<bool> ordered;
+    const auto open = [&](int i) {
+        return std::ranges::any_of(kQueuesOfSteps, [&](QueueName q) { return !ordered[q] && i <= happens_before.last_of(q); });
+    };
+    for (int i = end + 1; open(i); ++i) {
+        bool& done = ordered[e.calls[static_cast<size_t>(i)].queue];
         if (done) continue;
-        done = (life.last[0] < 0 || happens_before(life.last[0], i)) && (life.last[1] < 0 || happens_before(life.last[1], i));
+        done = std::ranges::all_of(life.last, [&](int last) { return last < 0 || happens_before(last, i); });
         if (!done) end = i;
     }
     return end;
@@ -319,9 +322,10 @@ std::vector<Life> lives_of(const ir::Program& p, const ir::Entry& e) {
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const auto use = [&](int buffer) {
             Life& life = lives[buffer];
-            const int s = static_cast<int>(e.calls[i].stream);
-            if (life.first[s] < 0) life.first[s] = static_cast<int>(i);
-            life.last[s] = static_cast<int>(i);
+            const QueueName queue = e.calls[i].queue;
+            if (life.first[queue] < 0) life.first[queue] = static_cast<int>(i);
+            if (life.begin < 0) life.begin = static_cast<int>(i);
+            life.last[queue] = static_cast<int>(i);
         };
         for (const ir::Binding& b : e.calls[i].bindings) use(b.buffer);
         if (e.calls[i].scratch >= 0) use(e.calls[i].scratch);
@@ -345,17 +349,14 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
 ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);
-    int64_t resident = 0;
-    program.host_arena_bytes = 0;
+    program.arena_bytes = {};
     for (ir::Buffer& b : program.buffers) {
-        const bool on_host = b.place() == ir::Place::Host;
-        ensure(b.resident || !on_host, "plan_memory: what lies in the host's memory lives through steps");
+        ensure(b.resident || b.place == Place::Device, "plan_memory: what lies in the host's memory lives through steps");
         if (!b.resident) continue;
-        int64_t& end = on_host ? program.host_arena_bytes : resident;
-        b.offset_bytes = end;
-        end += b.bytes;
+        b.offset_bytes = program.arena_bytes[b.place];
+        program.arena_bytes[b.place] += b.bytes;
     }
-    program.arena_bytes = resident;
+    const int64_t resident = program.arena_bytes[Place::Device];
     for (const ir::Entry& e : program.entries) {
         const std::vector<Life> lives = lives_of(program, e);
         const ir::HappensBefore happens_before(e.calls);
@@ -365,14 +366,13 @@ ir::Program plan_memory(ir::Program program) {
             if (program.buffers[b].resident || !lives[b].used()) continue;
             const Life& life = lives[b];
             // What happens before another call stands before it, so buffers are in conflict where their uses overlap in the list.
-            items.push_back(
-                {program.buffers[b].bytes, {life.begin(), end_of(e, happens_before, life)}, {life.begin(), life.end()}});
+            items.push_back({program.buffers[b].bytes, {life.begin, end_of(e, happens_before, life)}, {life.begin, life.end()}});
             ids.push_back(b);
         }
         const auto before = [&](const Life& a, const Life& b) {
-            for (int s = 0; s < 2; ++s) {
-                for (int t = 0; t < 2; ++t) {
-                    if (a.last[s] >= 0 && b.first[t] >= 0 && !happens_before(a.last[s], b.first[t])) return false;
+            for (int last : a.last) {
+                for (int first : b.first) {
+                    if (last >= 0 && first >= 0 && !happens_before(last, first)) return false;
                 }
             }
             return true;
@@ -382,7 +382,8 @@ ir::Program plan_memory(ir::Program program) {
             return !before(a, b) && !before(b, a);
         });
         for (size_t i = 0; i < items.size(); ++i) program.buffers[ids[i]].offset_bytes = resident + items[i].offset;
-        program.arena_bytes = std::max(program.arena_bytes, resident + end);
+        int64_t& arena = program.arena_bytes[Place::Device];
+        arena = std::max(arena, resident + end);
     }
     return program;
 }
@@ -396,11 +397,11 @@ int64_t most_bytes(const ir::Program& program, const ir::Entry& entry, const End
     std::vector<int64_t> change(entry.calls.size() + 1, 0);
     int64_t resident = 0;
     for (size_t b = 0; b < lives.size(); ++b) {
-        if (program.buffers[b].place() == ir::Place::Host) continue;
+        if (program.buffers[b].place != Place::Device) continue;
         if (program.buffers[b].resident) {
             resident += program.buffers[b].bytes;
         } else if (lives[b].used()) {
-            change[static_cast<size_t>(lives[b].begin())] += program.buffers[b].bytes;
+            change[static_cast<size_t>(lives[b].begin)] += program.buffers[b].bytes;
             change[static_cast<size_t>(end_of(lives[b])) + 1] -= program.buffers[b].bytes;
         }
     }
@@ -418,13 +419,16 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
 
 ir::Program size_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
-    program.arena_bytes = program.host_arena_bytes = 0;
-    for (const ir::Buffer& b : program.buffers) program.host_arena_bytes += b.place() == ir::Place::Host ? b.bytes : 0;
+    program.arena_bytes = {};
+    for (const ir::Buffer& b : program.buffers) {
+        if (b.place != Place::Device) program.arena_bytes[b.place] += b.bytes;
+    }
+    int64_t& arena = program.arena_bytes[Place::Device];
     for (ir::Entry& e : program.entries) {
         add_scratch(program, e);
-        // Those whose uses overlap in the list are in conflict with each other. What may still run beside the last use of one
-        // may be on the other stream and in conflict with it alone.
-        program.arena_bytes = std::max(program.arena_bytes, most_bytes(program, e, [](const Life& life) { return life.end(); }));
+        // Those whose uses overlap in the list are in conflict with each other. What may still run at the same time as the last
+        // use of one may be in another queue, and in conflict with that one only.
+        arena = std::max(arena, most_bytes(program, e, [](const Life& life) { return life.end(); }));
     }
     return program;
 }

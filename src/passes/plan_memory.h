@@ -1,9 +1,9 @@
-// Requires: calls with streams and waits.
+// Requires: calls with queues and waits.
 // Produces: the offset of every temporary in its routine's scratch, a scratch buffer for every call that needs one, the offset
 //   of every buffer in the arena of its place, and the sizes of both arenas. Two buffers share bytes only if the last use of one
 //   happens before the first use of the other in every execution (ir/happens_before). Renames become views; ops marked in_place
 //   write where they read. Entries share the resident buffers and overlay their transient ones.
-// Leaves alone: order, streams and waits.
+// Leaves alone: order, queues and waits.
 #pragma once
 
 #include "ir/program.h"

@@ -125,8 +125,8 @@ private:
 void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
     for (size_t i = 0; i < r.ops.size();) {
         Op& op = r.ops[i];
-        if (r.kind == ir::RoutineKind::Snapshot) {
-            r.ops[i++].kernel = ir::kDeviceCopy;
+        if (op.kernel == ir::kDeviceCopy) {
+            ++i;
             continue;
         }
         if (ops::rule(op.kind).collective) {
@@ -186,8 +186,15 @@ void select_kernels(const mesh::Mesh& mesh, Routine& routine, const ops::KernelC
     ops::renumber(routine);
 }
 
+void select_kernels(const ir::Program& program, Routine& routine, const ops::KernelCatalog& catalog) {
+    for (Op& op : routine.ops) {
+        if (ir::leaves_device(program, routine, op)) op.kernel = ir::kDeviceCopy;
+    }
+    select_kernels(program.mesh, routine, catalog);
+}
+
 ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalog) {
-    for (Routine& r : program.routines) select_kernels(program.mesh, r, catalog);
+    for (Routine& r : program.routines) select_kernels(program, r, catalog);
     return program;
 }
 

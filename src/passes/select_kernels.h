@@ -3,7 +3,7 @@
 //   is chosen; without a cost table, the first. Composites without a kernel are expanded, with placements by the rule of the
 //   composite's own iteration space. Several ops become one where a kernel serves it (passes/fuse_ops). An accumulate is folded
 //   into the op that makes its operand where the kernel can add.
-// Leaves alone: collectives and what they carry (their kernel is `comm`); copies of states, which the device makes by itself
+// Leaves alone: collectives and what they carry (their kernel is `comm`); copies between the memories of a device and its host
 //   (kDeviceCopy).
 #pragma once
 
@@ -14,7 +14,9 @@ namespace lockstep::passes {
 
 ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalog);
 
-// For routines that later passes add (gather, reduce, stats, update).
+// For routines that later passes add (gather, reduce, stats, update, snapshot).
+void select_kernels(const ir::Program& program, ir::Routine& routine, const ops::KernelCatalog& catalog);
+// The same for a routine whose values are all in the device's memory.
 void select_kernels(const mesh::Mesh& mesh, ir::Routine& routine, const ops::KernelCatalog& catalog);
 
 // Seconds of a placed op by the catalog's cost table, which it must have: on the kernel that the op will get, operands in memory;

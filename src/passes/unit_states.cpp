@@ -69,6 +69,7 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
         const std::string name = "snapshot." + of.name;
         State& copy = add(name.c_str(), StateRole::Copy, Scope::Run, of.dtype, of.split, RoutineKind::Snapshot);
         copy.copy_of = static_cast<ir::StateId>(i), copy.segments = of.segments;
+        copy.place = ir::usual_place(copy.role);
     }
 }
 

@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, 2> kStreams = {"compute", "communication"};
 constexpr size_t kRanksInAList = 64;
 
 struct Damaged {
@@ -73,14 +72,14 @@ FlightRecord record_of(const Json& j) {
     r.pid = integer(field(j, "pid"), "pid", 0, kMost);
     r.host = text(field(j, "host"), "host");
     r.reason = text(field(j, "reason"), "reason");
-    for (size_t k = 0; k < kStreams.size(); ++k) {
-        for (const Json& op : list(field(field(j, "streams"), kStreams[k]), kStreams[k]))
-            r.streams[k].push_back(op_of(op, r.ranks));
+    for (QueueName queue : kQueuesOfSteps) {
+        const char* const title = traits_of(queue).title.data();
+        for (const Json& op : list(field(field(j, "streams"), title), title)) r.queues[queue].push_back(op_of(op, r.ranks));
     }
     return r;
 }
 
-// What the stream is at; null: nothing.
+// What the queue is at; null: nothing.
 const FlightOp* now_at(const std::vector<FlightOp>& ops) { return ops.empty() || ops.back().rests ? nullptr : &ops.back(); }
 
 std::string text_of(const FlightOp& op) {
@@ -104,8 +103,8 @@ struct Places {
         std::set<int64_t> awaited, waits;
         for (const auto& [rank, record] : records) {
             bool any = false;
-            for (const std::vector<FlightOp>& stream : record.streams) {
-                const FlightOp* op = now_at(stream);
+            for (const std::vector<FlightOp>& queue : record.queues) {
+                const FlightOp* op = now_at(queue);
                 if (!op) continue;
                 any = true;
                 (op->ranks.empty() ? others : waiting)[text_of(*op)].push_back(rank);
@@ -180,10 +179,10 @@ std::string text_of(const FlightRecords& records, int64_t ops) {
     for (const auto& [rank, record] : records) {
         if (ops == 0) break;
         fmt::format_to(to, "rank {} (process {}, {}, pid {})\n", rank, record.process, record.host, record.pid);
-        for (size_t k = 0; k < kStreams.size(); ++k) {
-            const std::vector<FlightOp>& all = record.streams[k];
+        for (QueueName queue : kQueuesOfSteps) {
+            const std::vector<FlightOp>& all = record.queues[queue];
             for (size_t i = all.size() - std::min(all.size(), static_cast<size_t>(ops)); i < all.size(); ++i)
-                fmt::format_to(to, "  {:<13} {:>10.3f} s ago {:>12}  {}\n", kStreams[k], all[i].began_s_ago,
+                fmt::format_to(to, "  {:<13} {:>10.3f} s ago {:>12}  {}\n", traits_of(queue).title, all[i].began_s_ago,
                                all[i].time_s ? fmt::format("{:.3f} ms", 1e3 * *all[i].time_s) : "still there",
                                all[i].rests ? "rest" : text_of(all[i]));
         }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/queues.h"
+
 namespace lockstep::report {
 
 struct FlightOp {
@@ -24,7 +26,7 @@ struct FlightOp {
 struct FlightRecord {
     int64_t rank = 0, ranks = 0, process = 0, pid = 0;
     std::string host, reason;
-    std::array<std::vector<FlightOp>, 2> streams;  // compute, communication
+    ByStepQueue<std::vector<FlightOp>> queues;
 };
 
 constexpr int64_t kMostRanks = 1 << 20;

@@ -10,11 +10,9 @@
 
 namespace lockstep::runtime {
 
-using device::QueueName;
-
 namespace {
 
-// What a stream may be given, and not have begun: two steps.
+// What a queue may be given, and not have begun: two steps.
 int64_t given_ahead(const ir::Program& program) {
     int64_t most = 0;
     for (const ir::Entry& entry : program.entries) {
@@ -44,7 +42,9 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
                communicator,   *device_,
                prepared_,      options.debug_fill,
                options.graphs, Flight(options.flight_entries, device_->is_host() ? 0 : given_ahead(program))} {
-    prepared_.set_arenas(device_arena(), host_arena());
+    ByPlace<char*> arenas;
+    for (Place place : kPlaces) arenas[place] = new_arena(place);
+    prepared_.set_arenas(arenas);
     for (size_t i = 0; i < program.buffers.size(); ++i) {
         const ir::Buffer& b = program.buffers[i];
         if (b.state < 0 || program.states[static_cast<size_t>(b.state)].init.value_or(0) == 0) continue;
@@ -56,38 +56,34 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     player_ = device_->is_host() ? play_by_threads(playing_, {options.comm_thread, options.comm_cpus}) : play_by_queues(playing_);
 }
 
-char* Executor::device_arena() {
-    char* arena = device_->allocate(program_.arena_bytes, device::MemorySpace::Device);
-    if (arena) return arena;
+char* Executor::new_arena(Place place) {
+    const int64_t bytes = program_.arena_bytes[place];
+    if (place == Place::Host && bytes == 0) return nullptr;
+    if (char* arena = device_->allocate(bytes, place)) return arena;
+    if (place == Place::Host)
+        throw UserError(
+            "runtime.out_of_host_memory", "checkpoint.async_mode",
+            fmt::format("rank {}: the system refused {} bytes of {}memory for copies of the states, from which checkpoints "
+                        "are written beside training: end other programs, raise the limit of the container or of "
+                        "ulimit, or set checkpoint.async_mode = \"disabled\", which needs no copies",
+                        rank_, bytes, device_->is_host() ? "" : "pinned "));
     throw UserError("runtime.out_of_memory", "training.local_batch_size",
                     fmt::format("rank {}: the {} refused {} bytes for the arena: end other programs{}, or lower "
                                 "training.local_batch_size",
-                                rank_, device_->is_host() ? "system" : "device", program_.arena_bytes,
+                                rank_, device_->is_host() ? "system" : "device", bytes,
                                 device_->is_host() ? ", raise the limit of the container or of ulimit -v"
                                                    : " that use it, or ranks that share it"));
-}
-
-char* Executor::host_arena() {
-    if (program_.host_arena_bytes == 0) return nullptr;
-    char* arena = device_->allocate(program_.host_arena_bytes, device::MemorySpace::Host);
-    if (arena) return arena;
-    throw UserError(
-        "runtime.out_of_host_memory", "checkpoint.async_mode",
-        fmt::format("rank {}: the system refused {} bytes of {}memory for copies of the states, from which checkpoints "
-                    "are written beside training: end other programs, raise the limit of the container or of "
-                    "ulimit, or set checkpoint.async_mode = \"disabled\", which needs no copies",
-                    rank_, program_.host_arena_bytes, device_->is_host() ? "" : "pinned "));
 }
 
 // What was given to the queues uses all the rest. A device that has failed uses nothing more.
 Executor::~Executor() {
     try {
-        for (int i = 0; i < device::kQueues; ++i) device_->finish(device_->queue(static_cast<QueueName>(i)));
+        for (const QueueTraits& q : kQueueTraits) device_->finish(device_->queue(q.queue));
     } catch (const InternalError&) {
     }
 }
 
-bool Executor::is_on_host(int buffer) const { return program_.buffers[static_cast<size_t>(buffer)].place() == ir::Place::Host; }
+bool Executor::is_on_host(int buffer) const { return program_.buffers[static_cast<size_t>(buffer)].place == Place::Host; }
 
 void Executor::read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(const char*)> f) {
     if (is_on_host(buffer)) {
@@ -129,7 +125,7 @@ void Executor::note(ir::StateId state, int place) {
         constexpr int64_t kBytes = kNoted * static_cast<int64_t>(sizeof(double));
         if (device_->is_host()) notes_of_host_.resize(kNotes * kNoted);
         note.memory = device_->is_host() ? static_cast<void*>(&notes_of_host_[static_cast<size_t>(place * kNoted)])
-                                         : device_->allocate(kBytes, device::MemorySpace::Host);
+                                         : device_->allocate(kBytes, Place::Host);
         ensure(note.memory, "executor: no memory for what is noted");
         note.made = device_->new_event();
     }

@@ -24,9 +24,9 @@ struct ExecutorOptions {
     std::vector<int> comm_cpus;                // where the communication thread may run; empty: where the computing thread may
     bool debug_fill = false;                   // freed and scratch bytes are filled with NaN
     bool graphs = false;                       // see Playing
-    int64_t flight_entries = 1;                // ops of each stream that flight() remembers
+    int64_t flight_entries = 1;                // ops of each queue that flight() remembers
     comm::islands::Member* islands = nullptr;  // see Prepared; outlives the executor
-    // If set, the compute stream sleeps for delay_s seconds in place of each op; communication stays real. For experiments on
+    // If set, the compute queue sleeps for delay_s seconds in place of each op; communication stays real. For experiments on
     // schedules.
     Prepared::DelayOf delay_s;
 };
@@ -92,8 +92,7 @@ private:
     // The device is made before the kernels: a vendor's library plans for the one that is current on the thread.
     Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, std::unique_ptr<device::Device> device,
              const ExecutorOptions& options);
-    char* device_arena();
-    char* host_arena();  // nullptr: the program has none
+    char* new_arena(Place place);  // nullptr: the program has nothing there
     bool is_on_host(int buffer) const;
     int buffer_of(ir::StateId state) const;
     char* address(int buffer, int64_t offset_bytes) const { return prepared_.buffer(buffer) + offset_bytes; }

@@ -1,5 +1,5 @@
-// The last ops of a rank's streams: a ring that each stream writes as it goes and that another thread may read at any time, for
-// the record of a job that went wrong.
+// The last ops of a rank's queues: a ring that each queue's thread writes as it goes and that another thread may read at any time,
+// for the record of a job that went wrong.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace lockstep::runtime {
 
-// An op that a stream has begun. It ran until the next entry began; the last one runs. On a device that is not the host begin_s
+// An op that a queue has begun. It ran until the next entry began; the last one runs. On a device that is not the host begin_s
 // says when it was given to its queue.
 struct FlightEntry {
     int64_t run = 0;                   // of entries, counted from 1
@@ -23,17 +23,17 @@ struct FlightEntry {
 
 class Flight {
 public:
-    // `entries`: of a stream, that last() can give; at least 1. `ahead`: the most that are written before they begin.
+    // `entries`: of a queue, that last() can give; at least 1. `ahead`: the most that are written before they begin.
     explicit Flight(int64_t entries, int64_t ahead = 0);
 
-    // By the stream's own thread.
-    void begin(int stream, const FlightEntry& entry);
+    // By the thread that plays the queue.
+    void begin(QueueName queue, const FlightEntry& entry);
     // What is written down has begun when this counter says so, in turn.
-    void follow(int stream, const std::atomic<uint64_t>* counter) { streams_[static_cast<size_t>(stream)].counter = counter; }
+    void follow(QueueName queue, const std::atomic<uint64_t>* counter) { records_[queue].counter = counter; }
 
     // By any thread. How many have begun; the last `most` of them, oldest first.
-    uint64_t begun(int stream) const;
-    std::vector<FlightEntry> last(int stream, int64_t most) const;
+    uint64_t begun(QueueName queue) const;
+    std::vector<FlightEntry> last(QueueName queue, int64_t most) const;
     int64_t entries() const { return static_cast<int64_t>(wanted_); }
 
 private:
@@ -43,13 +43,13 @@ private:
         std::atomic<int> call{-1}, op{-1};
         std::atomic<double> begin_s{0};
     };
-    struct Stream {
+    struct Records {
         std::unique_ptr<Slot[]> slots;
         alignas(64) std::atomic<uint64_t> written{0};
         std::atomic<const std::atomic<uint64_t>*> counter{nullptr};
     };
     const uint64_t wanted_, entries_;
-    std::array<Stream, 2> streams_;
+    ByStepQueue<Records> records_;
 };
 
 }  // namespace lockstep::runtime

@@ -10,7 +10,6 @@ namespace lockstep::runtime {
 namespace {
 
 using device::Event;
-using device::QueueName;
 
 class QueuesPlayer final : public Player {
 public:
@@ -19,15 +18,16 @@ public:
           device_(playing.device),
           loaded_(device_.new_event()),
           begun_(device_.new_event()),
-          joined_(device_.new_event()),
           ended_(device_.new_event()),
           launched_(device_.new_event()),
           copied_(device_.new_event()) {
-        auto* const memory = device_.allocate(2 * kLineBytes, device::MemorySpace::Host);
+        char* memory = device_.allocate(static_cast<int64_t>(kStepQueues) * kLineBytes, Place::Host);
         ensure(memory, "executor: no memory for the counters of its queues");
-        for (int stream : {0, 1}) {
-            begun_ops_[stream] = new (memory + stream * kLineBytes) std::atomic<uint64_t>(0);
-            playing_.flight.follow(stream, begun_ops_[stream]);
+        for (QueueName queue : kQueuesOfSteps) {
+            begun_ops_[queue] = new (memory) std::atomic<uint64_t>(0);
+            playing_.flight.follow(queue, begun_ops_[queue]);
+            memory += kLineBytes;
+            if (queue != QueueName::Compute) others_.push_back({device_.queue(queue), device_.new_event()});
         }
     }
 
@@ -69,25 +69,26 @@ private:
     enum class Updates { Wait, Follow };
 
     void give(const ir::Entry& entry, Updates updates) {
-        device::Queue &compute = device_.queue(QueueName::Compute), &comm = device_.queue(QueueName::Comm);
-        // Both streams begin and end together.
+        device::Queue& compute = device_.queue(QueueName::Compute);
+        // All queues begin and end together.
         device_.record(compute, begun_);
-        device_.wait(comm, begun_);
+        for (const Other& other : others_) device_.wait(other.queue, begun_);
         const std::vector<std::optional<Event>>& events = events_of(entry);
         for (size_t i = 0; i < entry.calls.size(); ++i) {
             const ir::Call& call = entry.calls[i];
-            device::Queue& queue = call.stream == ir::Stream::Compute ? compute : comm;
+            device::Queue& queue = device_.queue(call.queue);
             for (int w : call.waits) {
-                if (entry.calls[static_cast<size_t>(w)].stream != call.stream)
-                    device_.wait(queue, *events[static_cast<size_t>(w)]);
+                if (entry.calls[static_cast<size_t>(w)].queue != call.queue) device_.wait(queue, *events[static_cast<size_t>(w)]);
             }
             if (updates == Updates::Wait && ir::updates_weights(kind_of(call))) device_.wait(queue, copied_);
             give(entry, i, queue);
             if (events[i]) device_.record(queue, *events[i]);
         }
-        for (device::Queue* queue : {&compute, &comm}) begin({nullptr, -1, -1, queue->index(), playing_.runs}, *queue);
-        device_.record(comm, joined_);
-        device_.wait(compute, joined_);
+        for (QueueName queue : kQueuesOfSteps) begin({nullptr, -1, -1, queue, playing_.runs}, device_.queue(queue));
+        for (const Other& other : others_) {
+            device_.record(other.queue, other.joined);
+            device_.wait(compute, other.joined);
+        }
     }
 
     // Of an entry that has run once, so that kernels have made their choices; nothing: it is given call by call.
@@ -103,7 +104,7 @@ private:
         return r.graph.get();
     }
 
-    // In a graph nothing but edges orders the collectives of two streams, which all ranks must begin in one order.
+    // In a graph nothing but edges orders the collectives of several queues, which all ranks must begin in one order.
     template <class F>
     void in_order_of_the_list(device::Queue& queue, F collective) {
         if (!captures_ || playing_.comm.ranks() == 1) return collective();
@@ -117,7 +118,7 @@ private:
         return playing_.program.routines[static_cast<size_t>(call.routine)].kind;
     }
 
-    // One for each call that a call of the other stream waits for.
+    // One for each call that a call of another queue waits for.
     const std::vector<std::optional<Event>>& events_of(const ir::Entry& entry) {
         const auto [it, is_new] = events_.try_emplace(&entry);
         if (!is_new) return it->second;
@@ -125,7 +126,7 @@ private:
         for (const ir::Call& call : entry.calls) {
             for (int w : call.waits) {
                 std::optional<Event>& event = it->second[static_cast<size_t>(w)];
-                if (entry.calls[static_cast<size_t>(w)].stream != call.stream && !event) event = device_.new_event();
+                if (entry.calls[static_cast<size_t>(w)].queue != call.queue && !event) event = device_.new_event();
             }
         }
         return it->second;
@@ -136,27 +137,28 @@ private:
         if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
         bool is_first = true;
         playing_.prepared.for_each(call, [&](const Launch& launch) {
-            const OpRun place{&entry, static_cast<int>(index), launch.index, queue.index(), playing_.runs};
+            const OpRun place{&entry, static_cast<int>(index), launch.index, queue.name(), playing_.runs};
             if (std::exchange(is_first, false) || launch.is_collective) begin(place, queue);
             try {
                 if (launch.kernel) give_kernel(launch, place, queue);
                 else if (launch.copied_bytes > 0) device_.copy(queue, launch.out[0], launch.in[0], launch.copied_bytes);
                 else if (launch.is_collective) give_collective(launch, place, queue);
-                else if (queue.name() == QueueName::Compute) give_delay(launch.delay_s, queue);
+                else if (traits_of(queue.name()).computes) give_delay(launch.delay_s, queue);
             } catch (const comm::Aborted&) {
                 throw;
             } catch (const std::exception& e) {
                 throw playing_.failure(launch, e);
             }
-            if (queue.name() != QueueName::Snapshots) playing_.watch(launch, queue);
+            if (place.is_watched()) playing_.watch(launch, queue);
         });
     }
 
     struct OpRun {  // of an op in its entry
         const ir::Entry* entry;
-        int call, op, queue;
+        int call, op;
+        QueueName queue;
         int64_t run;
-        bool is_watched() const { return queue != static_cast<int>(QueueName::Snapshots); }  // they run beside steps
+        bool is_watched() const { return traits_of(queue).in_steps; }
     };
     // Written down now, and counted when the queue comes to it.
     void begin(const OpRun& p, device::Queue& queue) {
@@ -222,7 +224,12 @@ private:
 
     Playing& playing_;
     device::Device& device_;
-    const Event loaded_, begun_, joined_, ended_, launched_, copied_;
+    const Event loaded_, begun_, ended_, launched_, copied_;
+    struct Other {  // than the compute queue, of a step
+        device::Queue& queue;
+        Event joined;  // behind its last call
+    };
+    std::vector<Other> others_;
     std::map<const ir::Entry*, std::vector<std::optional<Event>>> events_;
     struct Recorded {
         int64_t runs = 0;
@@ -236,7 +243,7 @@ private:
     size_t timed_count_ = 0;  // of this run
     std::atomic<bool> failed_{false};
     static constexpr int64_t kLineBytes = 64;
-    std::atomic<uint64_t>* begun_ops_[2] = {};  // of each stream, by its queue
+    ByStepQueue<std::atomic<uint64_t>*> begun_ops_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include <limits>
+#include <ranges>
 #include <thread>
 
 #include "base/error.h"
@@ -12,21 +13,27 @@ namespace {
 
 static_assert(comm::kSendsInFlight >= ir::kSendsInFlight);
 
-using device::QueueName;
+auto other_queues() {
+    return std::views::filter(kQueuesOfSteps, [](QueueName queue) { return queue != QueueName::Compute; });
+}
 
-// The compute stream runs on the thread that calls start(). With a communication thread the comm stream has its own; without one
-// both run inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread that asks for it.
+// The compute queue is played on the thread that calls start(). With communication threads each other queue of the step has its
+// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread
+// that asks for it.
 class ThreadsPlayer final : public Player {
 public:
     ThreadsPlayer(Playing& playing, const ThreadsOptions& options) : playing_(playing), options_(options) {
-        if (options_.comm_thread) comm_thread_ = std::thread([this] { comm_loop(); });
+        if (!options_.comm_thread) return;
+        for (QueueName queue : other_queues()) lanes_[queue].thread = std::thread([this, queue] { loop(queue); });
     }
 
     ~ThreadsPlayer() override {
         stop_ = true;
         step_.fetch_add(1);
         step_.notify_all();
-        if (comm_thread_.joinable()) comm_thread_.join();
+        for (Lane& lane : lanes_) {
+            if (lane.thread.joinable()) lane.thread.join();
+        }
     }
 
     void start(const ir::Entry& entry) override;
@@ -49,26 +56,36 @@ public:
     double snapshot_wait_s() const override { return snapshot_wait_s_; }
 
 private:
-    void run_stream(const ir::Entry& entry, int stream);
+    struct Lane {                       // of a queue
+        std::atomic<int> ended{-1};     // the index of its last call that has ended, of the current step
+        std::atomic<uint32_t> step{0};  // steps that its thread has finished
+        std::thread thread;             // none: the thread that calls start()
+    };
+    void run_queue(const ir::Entry& entry, QueueName queue);
     void run_call(const ir::Entry& entry, size_t index, QueueName queue);
-    void comm_loop();
-    void wait_for(int stream, int call);
+    void loop(QueueName queue);
+    void fail(QueueName queue);  // nobody waits for its calls any more
+    void wait_for(QueueName queue, int call);
     void wait_for_snapshot();
     void sleep_off(double least_s);
 
     Playing& playing_;
     const ThreadsOptions options_;
-    std::atomic<int> ended_[2];           // calls of each stream: index of the last that has ended, of the current step
-    std::atomic<uint32_t> step_{0};       // steps begun; the comm thread sleeps on it
-    std::atomic<uint32_t> comm_step_{0};  // steps that the comm thread has finished
+    ByStepQueue<Lane> lanes_;
+    std::atomic<uint32_t> step_{0};  // steps begun; the threads of the other queues sleep on it
     std::atomic<const ir::Entry*> entry_{nullptr};
     std::atomic<bool> stop_{false};
     std::atomic<bool> failed_{false};
     std::atomic<bool> copying_{false};  // a snapshot has begun and has not ended
     double snapshot_wait_s_ = 0;
     double owed_s_ = 0;  // of delays: not slept yet, or too long
-    std::thread comm_thread_;
 };
+
+void ThreadsPlayer::fail(QueueName queue) {
+    failed_ = true;
+    lanes_[queue].ended = std::numeric_limits<int>::max();
+    lanes_[queue].ended.notify_all();
+}
 
 void ThreadsPlayer::wait_for_snapshot() {
     if (!copying_) return;
@@ -79,52 +96,53 @@ void ThreadsPlayer::wait_for_snapshot() {
 
 void ThreadsPlayer::start(const ir::Entry& entry) {
     try {
-        ended_[0] = ended_[1] = -1;
+        for (Lane& lane : lanes_) lane.ended = -1;
         if (options_.comm_thread) {
             entry_ = &entry;
             const uint32_t step = step_.fetch_add(1) + 1;
             step_.notify_all();
-            run_stream(entry, static_cast<int>(ir::Stream::Compute));
-            for (uint32_t done = comm_step_; done != step; done = comm_step_) comm_step_.wait(done);
+            run_queue(entry, QueueName::Compute);
+            for (QueueName queue : other_queues()) {
+                std::atomic<uint32_t>& ended = lanes_[queue].step;
+                for (uint32_t done = ended; done != step; done = ended) ended.wait(done);
+            }
             if (failed_)  // throws Aborted with the first reason
                 playing_.comm.barrier(0, playing_.comm.add_group({static_cast<int>(playing_.rank)}));
         } else {
             for (size_t i = 0; i < entry.calls.size(); ++i) run_call(entry, i, QueueName::Compute);
         }
-        playing_.begin_op(0, playing_.runs, nullptr, -1, -1);
+        playing_.begin_op(QueueName::Compute, playing_.runs, nullptr, -1, -1);
     } catch (const comm::Aborted&) {
-        failed_ = true;
-        ended_[0] = std::numeric_limits<int>::max();
-        ended_[0].notify_all();
+        fail(QueueName::Compute);
         throw;
     }
 }
 
-// The calls of one stream, each after those that it waits for.
-void ThreadsPlayer::run_stream(const ir::Entry& entry, int stream) {
+// The calls of one queue, each after those that it waits for.
+void ThreadsPlayer::run_queue(const ir::Entry& entry, QueueName queue) {
     for (size_t i = 0; i < entry.calls.size(); ++i) {
         const ir::Call& call = entry.calls[i];
-        if (static_cast<int>(call.stream) != stream) continue;
+        if (call.queue != queue) continue;
         const bool timed = playing_.timeline && !call.waits.empty();
         const double start_s = timed ? playing_.now_s() : 0;
-        for (int w : call.waits) wait_for(static_cast<int>(entry.calls[static_cast<size_t>(w)].stream), w);
-        if (timed) playing_.note(stream, static_cast<int>(i), -1, start_s, playing_.now_s());
-        run_call(entry, i, stream == 0 ? QueueName::Compute : QueueName::Comm);
-        ended_[stream].store(static_cast<int>(i), std::memory_order_release);
-        ended_[stream].notify_all();
+        for (int w : call.waits) wait_for(entry.calls[static_cast<size_t>(w)].queue, w);
+        if (timed) playing_.note(queue, static_cast<int>(i), -1, start_s, playing_.now_s());
+        run_call(entry, i, queue);
+        lanes_[queue].ended.store(static_cast<int>(i), std::memory_order_release);
+        lanes_[queue].ended.notify_all();
     }
 }
 
-void ThreadsPlayer::wait_for(int stream, int call) {
-    for (int ended = ended_[stream].load(std::memory_order_acquire); ended < call;
-         ended = ended_[stream].load(std::memory_order_acquire)) {
-        if (failed_) throw comm::Aborted("the other stream of this rank failed");
-        ended_[stream].wait(ended);
+void ThreadsPlayer::wait_for(QueueName queue, int call) {
+    std::atomic<int>& last = lanes_[queue].ended;
+    for (int ended = last.load(std::memory_order_acquire); ended < call; ended = last.load(std::memory_order_acquire)) {
+        if (failed_) throw comm::Aborted("another queue of this rank failed");
+        last.wait(ended);
     }
-    if (failed_) throw comm::Aborted("the other stream of this rank failed");
+    if (failed_) throw comm::Aborted("another queue of this rank failed");
 }
 
-void ThreadsPlayer::comm_loop() {
+void ThreadsPlayer::loop(QueueName queue) {
     if (!options_.comm_cpus.empty()) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -136,29 +154,26 @@ void ThreadsPlayer::comm_loop() {
         seen = step_;
         if (stop_) return;
         try {
-            run_stream(*entry_.load(), static_cast<int>(ir::Stream::Comm));
-            playing_.begin_op(1, playing_.runs, nullptr, -1, -1);
-        } catch (const std::exception&) {  // run_call has aborted all ranks; the compute stream says why
-            failed_ = true;
-            ended_[1] = std::numeric_limits<int>::max();
-            ended_[1].notify_all();
+            run_queue(*entry_.load(), queue);
+            playing_.begin_op(queue, playing_.runs, nullptr, -1, -1);
+        } catch (const std::exception&) {  // run_call has aborted all ranks; the compute queue says why
+            fail(queue);
         }
-        comm_step_ = seen;
-        comm_step_.notify_all();
+        lanes_[queue].step = seen;
+        lanes_[queue].step.notify_all();
     }
 }
 
 void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName name) {
     const ir::Call& call = entry.calls[index];
     device::Queue& queue = playing_.device.queue(name);
-    const int stream = queue.index();
-    const bool computes = name == QueueName::Compute, of_step = name != QueueName::Snapshots;
+    const bool computes = traits_of(name).computes, of_step = traits_of(name).in_steps;
     if (ir::updates_weights(playing_.program.routines[static_cast<size_t>(call.routine)].kind)) wait_for_snapshot();
     if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
     const bool timed = of_step && playing_.timeline;  // snapshots run beside the step
     playing_.prepared.for_each(call, [&](const Launch& launch) {
         const double start_s = timed ? playing_.now_s() : 0;
-        if (of_step) playing_.begin_op(stream, playing_.runs, &entry, static_cast<int>(index), launch.index);
+        if (of_step) playing_.begin_op(name, playing_.runs, &entry, static_cast<int>(index), launch.index);
         try {
             playing_.comm.attend(queue);
             if (launch.kernel) {
@@ -178,7 +193,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
         } catch (const std::exception& e) {
             throw playing_.failure(launch, e);
         }
-        if (timed) playing_.note(stream, static_cast<int>(index), launch.index, start_s, playing_.now_s());
+        if (timed) playing_.note(name, static_cast<int>(index), launch.index, start_s, playing_.now_s());
         if (of_step) playing_.watch(launch, queue);
     });
 }

@@ -44,12 +44,12 @@ struct Playing {
     std::function<void(const Produced&)> watcher = nullptr;
 
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero).count(); }
-    void note(int stream, int call, int op, double start_s, double end_s) {
-        timeline->threads[static_cast<size_t>(stream)].push_back({call, op, start_s, end_s, start_s});
+    void note(QueueName queue, int call, int op, double start_s, double end_s) {
+        timeline->threads[queue].push_back({call, op, start_s, end_s, start_s});
     }
-    // A stream begins an op, or none.
-    void begin_op(int stream, int64_t run, const ir::Entry* entry, int call, int op) {
-        flight.begin(stream, {run, entry, call, op, std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
+    // A queue begins an op, or none.
+    void begin_op(QueueName queue, int64_t run, const ir::Entry* entry, int call, int op) {
+        flight.begin(queue, {run, entry, call, op, std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
     }
     void watch(const Launch& launch, device::Queue& queue) const {
         for (size_t k = 0; watcher && k < launch.op->out.size(); ++k)

@@ -43,11 +43,11 @@ public:
     Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
              comm::islands::Member* islands);
 
-    // `on_host`: of MemorySpace::Host; nullptr where the program has nothing there.
-    void set_arenas(char* on_device, char* on_host) { on_device_ = on_device, on_host_ = on_host; }
+    // nullptr: the program has nothing in that place.
+    void set_arenas(const ByPlace<char*>& arenas) { arenas_ = arenas; }
     char* buffer(int index) const {
         const ir::Buffer& b = program_.buffers[static_cast<size_t>(index)];
-        return (b.place() == ir::Place::Host ? on_host_ : on_device_) + b.offset_bytes;
+        return arenas_[b.place] + b.offset_bytes;
     }
 
     // f(const Launch&) for every op of a call, in order. Allocates nothing.
@@ -87,7 +87,7 @@ private:
 
     const ir::Program& program_;
     std::vector<Code> code_;
-    char *on_device_ = nullptr, *on_host_ = nullptr;
+    ByPlace<char*> arenas_;
 };
 
 }  // namespace lockstep::runtime

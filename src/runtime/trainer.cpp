@@ -149,9 +149,10 @@ void Trainer::share(std::vector<ir::Timeline>& timelines) {
     for (const std::string& text : ranks_->group().exchange({bytes.begin(), bytes.end()})) {
         for (const Json& j : Json::from_cbor(text)) {
             ir::Timeline& t = timelines[j.at("rank").get<size_t>()];
-            for (size_t k = 0; k < t.threads.size(); ++k) {
-                t.threads[k].clear();
-                for (const Json& op : j.at("threads")[k]) t.threads[k].push_back({op[0], op[1], op[2], op[3], op[4]});
+            for (QueueName queue : kQueuesOfSteps) {
+                t.threads[queue].clear();
+                for (const Json& op : j.at("threads")[static_cast<size_t>(queue)])
+                    t.threads[queue].push_back({op[0], op[1], op[2], op[3], op[4]});
             }
             t.data_begin_s = j.at("data")[0], t.data_end_s = j.at("data")[1];
         }

@@ -37,7 +37,7 @@ Watchdog::Watchdog(Ranks& ranks, WatchdogOptions options)
     : ranks_(ranks),
       options_(std::move(options)),
       heartbeat_(ranks.group(), options_.silence_s()),
-      streams_(ranks.here().size()) {
+      progress_(ranks.here().size()) {
     thread_ = std::thread([this] { watch(); });
 }
 
@@ -77,16 +77,18 @@ void Watchdog::watch() {
 }
 
 void Watchdog::look(double passed_s) {
-    for (size_t r = 0; r < streams_.size(); ++r) {
-        for (size_t k = 0; k < 2; ++k) {
-            Stream& s = streams_[r][k];
-            const uint64_t begun = ranks_.here()[r]->flight().begun(static_cast<int>(k));
+    for (size_t r = 0; r < progress_.size(); ++r) {
+        for (QueueName queue : kQueuesOfSteps) {
+            Progress& s = progress_[r][queue];
+            const uint64_t begun = ranks_.here()[r]->flight().begun(queue);
             s.stood_s = begun == s.begun ? s.stood_s + passed_s : 0;
             s.begun = begun;
         }
     }
     uint64_t begun = 0;
-    for (const std::array<Stream, 2>& of_rank : streams_) begun += of_rank[0].begun + of_rank[1].begun;
+    for (const ByStepQueue<Progress>& of_rank : progress_) {
+        for (const Progress& s : of_rank) begun += s.begun;
+    }
     heartbeat_.beat(state(), begun, passed_s);
     stood_s_ = heartbeat_.count() == count_ ? stood_s_ + passed_s : 0;
     count_ = heartbeat_.count();
@@ -115,8 +117,8 @@ Watchdog::Position Watchdog::place_of(const Executor& e, const FlightEntry& f) {
     return {f, &r, &call, &r.ops[static_cast<size_t>(f.op)]};
 }
 
-Watchdog::Position Watchdog::now_at(const Executor& e, int stream) {
-    const std::vector<FlightEntry> last = e.flight().last(stream, 1);
+Watchdog::Position Watchdog::now_at(const Executor& e, QueueName queue) {
+    const std::vector<FlightEntry> last = e.flight().last(queue, 1);
     return last.empty() ? Position{} : place_of(e, last[0]);
 }
 
@@ -134,14 +136,15 @@ std::string Watchdog::text_of(const Executor& e, const Position& place, double s
 
 std::string Watchdog::state() const {
     std::string out;
-    for (size_t r = 0; r < streams_.size(); ++r) {
+    for (size_t r = 0; r < progress_.size(); ++r) {
         const Executor& e = *ranks_.here()[r];
         std::string own;
-        for (int k = 0; k < 2; ++k) {
-            const Position place = now_at(e, k);
-            if (place.op) own += text_of(e, place, streams_[r][static_cast<size_t>(k)].stood_s) + "\n";
+        for (QueueName queue : kQueuesOfSteps) {
+            const Position place = now_at(e, queue);
+            if (place.op) own += text_of(e, place, progress_[r][queue].stood_s) + "\n";
         }
-        out += own.empty() ? fmt::format("rank {}: {:.1f} s between two steps\n", e.rank(), streams_[r][0].stood_s) : own;
+        const double stood_s = progress_[r][QueueName::Compute].stood_s;
+        out += own.empty() ? fmt::format("rank {}: {:.1f} s between two steps\n", e.rank(), stood_s) : own;
     }
     return out;
 }
@@ -177,13 +180,13 @@ void Watchdog::end(const std::string& reason) {
 void Watchdog::write_records(const std::string& reason) const {
     make_folder(options_.folder);
     const double now = now_s();
-    for (size_t r = 0; r < streams_.size(); ++r) {
+    for (size_t r = 0; r < progress_.size(); ++r) {
         const Executor& e = *ranks_.here()[r];
         const ir::Program& p = e.program();
-        OrderedJson streams = OrderedJson::array();
-        for (int k = 0; k < 2; ++k) {
+        OrderedJson queues;
+        for (QueueName queue : kQueuesOfSteps) {
             OrderedJson ops = OrderedJson::array();
-            const std::vector<FlightEntry> all = e.flight().last(k, e.flight().entries());
+            const std::vector<FlightEntry> all = e.flight().last(queue, e.flight().entries());
             for (size_t i = 0; i < all.size(); ++i) {
                 const FlightEntry& f = all[i];
                 OrderedJson op = {{"step", f.run}, {"began_s_ago", now - f.begin_s}};
@@ -199,7 +202,7 @@ void Watchdog::write_records(const std::string& reason) const {
                 }
                 ops.push_back(std::move(op));
             }
-            streams.push_back(std::move(ops));
+            queues[std::string(traits_of(queue).title)] = std::move(ops);
         }
         const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
         write_whole_file(path, OrderedJson{{"rank", e.rank()},
@@ -208,7 +211,7 @@ void Watchdog::write_records(const std::string& reason) const {
                                            {"host", host()},
                                            {"pid", getpid()},
                                            {"reason", reason},
-                                           {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
+                                           {"streams", std::move(queues)}}
                                        .dump(1) +
                                    "\n");
     }

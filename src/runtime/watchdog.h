@@ -36,12 +36,12 @@ public:
     Watchdog& operator=(const Watchdog&) = delete;
 
 private:
-    // Where a stream of a rank stands, and for how long it has stood there while this process ran.
-    struct Stream {
+    // How far a queue of a rank has come, and for how long it has been there while this process ran.
+    struct Progress {
         uint64_t begun = 0;
         double stood_s = 0;
     };
-    struct Position {  // what a stream does now
+    struct Position {  // what a queue does now
         FlightEntry entry;
         const ir::Routine* routine = nullptr;
         const ir::Call* call = nullptr;
@@ -53,7 +53,7 @@ private:
     void look(double passed_s);
     double interval_s() const;  // between two looks
     static Position place_of(const Executor& e, const FlightEntry& entry);
-    static Position now_at(const Executor& e, int stream);
+    static Position now_at(const Executor& e, QueueName queue);
     static std::string text_of(const Executor& e, const Position& place, double stood_s);
     std::string state() const;
     bool any_waits() const;  // in a collective
@@ -63,7 +63,7 @@ private:
     Ranks& ranks_;
     const WatchdogOptions options_;
     comm::Heartbeat heartbeat_;
-    std::vector<std::array<Stream, 2>> streams_;  // by place
+    std::vector<ByStepQueue<Progress>> progress_;  // by rank of this process
     std::mutex mutex_;
     std::condition_variable changed_;
     bool leaving_ = false, ended_ = false;

@@ -17,8 +17,8 @@ class Reuse {
 public:
     using PriceOf = std::function<double(double distance_bytes)>;
     Reuse(const ir::Program& p, const ir::Entry& entry, PriceOf price_of)
-        : program_(p), price_of_(std::move(price_of)), page_(std::max<int64_t>(64 << 10, p.arena_bytes >> 14)) {
-        touched_.assign(static_cast<size_t>(ceil_div(p.arena_bytes, page_)) + 1, -1e30);
+        : program_(p), price_of_(std::move(price_of)), page_(std::max<int64_t>(64 << 10, p.arena_bytes[Place::Device] >> 14)) {
+        touched_.assign(static_cast<size_t>(ceil_div(p.arena_bytes[Place::Device], page_)) + 1, -1e30);
         for (const ir::Routine& r : p.routines) sums_.emplace_back(r.ops.size());
         for (int step = 0; step < 2; ++step) {  // the second finds what the first has left
             counting_ = step == 1;
@@ -245,7 +245,7 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         const auto i = static_cast<size_t>(call.routine);
         if (done[i]) continue;
         done[i] = true;
-        const bool beside = rank_threads.comm_thread && call.stream == ir::Stream::Comm;
+        const bool beside = rank_threads.comm_thread && call.queue != QueueName::Compute;
         out[i] = profiler.profile(p.routines[i], beside ? 1 : rank_threads.threads_per_rank,
                                   [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
         if (!out[i].pieces.empty()) out[i].pieces.front().segment.core_s += beyond_s(p.routines[i]);

@@ -52,8 +52,8 @@ int last_backward_of(const ir::Program& p, const ir::Entry& entry) {
 
 bool is_of_step_end(ir::RoutineKind kind) { return kind == ir::RoutineKind::Stats || kind == ir::RoutineKind::Update; }
 
-// The threads of a rank: one computes, one communicates beside it. A device sends and receives on streams of their own, one for
-// each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
+// The threads of a rank: one for each queue of a step, by its number, or one for all. A device sends and receives in lanes of their
+// own, one for each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
 class Threads {
 public:
     Threads(Loaded& loaded, const compile::RankThreads& rank_threads, const Cluster& cluster)
@@ -61,27 +61,27 @@ public:
           beside_(rank_threads.comm_thread),
           device_(cluster.devices),
           transfers_block_(cluster.stack.transfers_block) {
-        for (int i = 0; i < (beside_ ? 2 : 1); ++i) add();
+        for (size_t i = 0; i < (beside_ ? kStepQueues : 1); ++i) add();
         loaded_.rank.threads[0].cores = rank_threads.threads_per_rank;
     }
 
-    size_t communicating() const { return beside_ ? 1 : 0; }
-    // Without a communication thread both streams run in the list's order, so nobody waits.
+    size_t communicating() const { return beside_ ? static_cast<size_t>(QueueName::Comm) : 0; }
+    // Without communication threads all queues run in the list's order, so nobody waits.
     size_t of(const ir::Routine& r, const ir::Call& call) {
-        if (!beside_ || call.stream == ir::Stream::Compute) return 0;
-        if (!device_ || r.kind != ir::RoutineKind::Transfer) return 1;
+        if (!beside_ || call.queue == QueueName::Compute) return 0;
+        if (!device_ || r.kind != ir::RoutineKind::Transfer) return static_cast<size_t>(call.queue);
         if (transfers_block_) return 0;
         const bool receives = ir::collective_of(r.ops.front()) == mesh::Collective::Recv;
         const auto [at, is_new] = lanes_.try_emplace({r.ops.front().integer("peer"), receives}, loaded_.rank.threads.size());
         if (is_new) add();
         return at->second;
     }
-    // On one thread the calls of the communication stream follow each other: who waits for one of them has waited for those
+    // On one thread the calls of the communication queue follow each other: who waits for one of them has waited for those
     // before it, and each has waited for what those before it waited for. On several threads both is said.
     std::vector<int> waits_of(const ir::Entry& entry, const ir::Call& call) {
         std::vector<int> out = call.waits;
         if (!device_) return out;
-        const auto is_beside = [&](int c) { return entry.calls[static_cast<size_t>(c)].stream == ir::Stream::Comm; };
+        const auto is_beside = [&](int c) { return entry.calls[static_cast<size_t>(c)].queue != QueueName::Compute; };
         for (const int w : call.waits) {
             if (!is_beside(w)) continue;
             for (size_t t = 1; t < loaded_.calls.size(); ++t) {
@@ -90,7 +90,7 @@ public:
                 if (behind != calls.begin()) out.push_back(*(behind - 1));
             }
         }
-        if (call.stream != ir::Stream::Comm) return out;
+        if (call.queue == QueueName::Compute) return out;
         for (const int w : call.waits) {
             if (!is_beside(w)) waited_ = std::max(waited_, w);
         }
@@ -107,7 +107,7 @@ private:
 
     Loaded& loaded_;
     const bool beside_, device_, transfers_block_;
-    int waited_ = -1;  // the last computing call for which one of the communication stream has waited
+    int waited_ = -1;  // the last computing call for which one of the communication queue has waited
     std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
 };
 
@@ -161,7 +161,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
 }
 
 void record(ir::Timeline& timeline, const Event& e, int call, const Profile& profile) {
-    std::vector<ir::TimedOp>& thread = timeline.threads[e.thread == 0 ? 0 : 1];
+    std::vector<ir::TimedOp>& thread = timeline.threads[e.thread == 0 ? QueueName::Compute : QueueName::Comm];
     if (e.segment < 0) {
         thread.push_back({call, -1, e.start_s, e.end_s, e.start_s});
         return;

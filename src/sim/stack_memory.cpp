@@ -123,8 +123,8 @@ double logits_of(const ir::Program& p, const Routine& r) {
     return elements;
 }
 
-using Place = std::tuple<std::string, int64_t, int64_t>;  // block, instance, microbatch
-Place place_of(const ir::Program& p, const ir::Call& c) {
+using BlockPass = std::tuple<std::string, int64_t, int64_t>;  // block, instance, microbatch
+BlockPass place_of(const ir::Program& p, const ir::Call& c) {
     return {p.routines[static_cast<size_t>(c.routine)].block, c.instance, c.microbatch};
 }
 
@@ -226,12 +226,12 @@ StackBytes stack_bytes(const ir::Program& p, const Stack& stack) {
     const ir::Entry* train = p.entry(ir::EntryKind::Train);
     ensure(train, "stack_bytes: no entry train");
 
-    std::map<Place, size_t> last_backward;
-    std::map<Place, bool> again;
+    std::map<BlockPass, size_t> last_backward;
+    std::map<BlockPass, bool> again;
     for (size_t i = 0; i < train->calls.size(); ++i) {
         const Routine& r = p.routines[static_cast<size_t>(train->calls[i].routine)];
         if (!ir::is_backward(r.kind)) continue;
-        const Place place = place_of(p, train->calls[i]);
+        const BlockPass place = place_of(p, train->calls[i]);
         last_backward[place] = i, again[place] |= computes_again(r);
     }
 
@@ -258,7 +258,7 @@ StackBytes stack_bytes(const ir::Program& p, const Stack& stack) {
     struct Live {
         double kept = 0, computed_again = 0, for_weights = 0;
     };
-    std::map<Place, Live> live;
+    std::map<BlockPass, Live> live;
     double now = 0;
     StackBytes out;
     out.states = states_of(p, m), out.gathered = gathered_of(p, m);
@@ -269,7 +269,7 @@ StackBytes stack_bytes(const ir::Program& p, const Stack& stack) {
         const ir::Call& c = train->calls[i];
         const Routine& r = p.routines[static_cast<size_t>(c.routine)];
         const Of& o = of[static_cast<size_t>(c.routine)];
-        const Place place = place_of(p, c);
+        const BlockPass place = place_of(p, c);
         if (ir::is_forward(r.kind)) {
             if (c.chunk > 0) continue;
             const bool recomputes = again[place];

@@ -23,15 +23,17 @@ public:
         const bool pipeline = p.mesh.degree(mesh::Axis::pp) > 1;
         name("process_name", rank, 0,
              fmt::format("rank {}{}", rank, pipeline ? fmt::format(", pipeline rank {}", p.pipeline_rank) : ""));
-        name("thread_name", rank, 0, "compute");
-        if (!timeline.threads[1].empty()) name("thread_name", rank, 1, "communication");
+        for (const QueueTraits& q : kQueueTraits) {
+            if (q.computes || (q.in_steps && !timeline.threads[q.queue].empty()))
+                name("thread_name", rank, number_of(q.queue), std::string(q.title));
+        }
         if (timeline.data_end_s > timeline.data_begin_s)
             slice(rank, 0, "data", "data", timeline.data_begin_s, timeline.data_end_s, Json::object());
-        for (size_t thread = 0; thread < 2; ++thread) {
-            const std::vector<ir::TimedOp>& all = timeline.threads[thread];
+        for (QueueName queue : kQueuesOfSteps) {
+            const std::vector<ir::TimedOp>& all = timeline.threads[queue];
             for (size_t i = 0, end = 0; i < all.size(); i = end) {
                 for (end = i; end < all.size() && all[end].call == all[i].call;) ++end;
-                call(rank, thread, timeline, {all.data() + i, end - i});
+                call(rank, number_of(queue), timeline, {all.data() + i, end - i});
             }
         }
     }
@@ -42,6 +44,8 @@ public:
     }
 
 private:
+    static size_t number_of(QueueName queue) { return static_cast<size_t>(queue); }
+
     void event(const Json& e) {
         if (!first_) out_ << ",\n";
         first_ = false;
@@ -71,7 +75,7 @@ private:
               {{"call", ops[0].call},
                {"instance", call.instance},
                {"microbatch", call.microbatch},
-               {"stream", ir::name_of(call.stream)}});
+               {"stream", name_of(call.queue)}});
         for (const ir::TimedOp& t : ops) {
             if (t.op < 0) {
                 slice(rank, thread, "wait", "waiting", t.start_s, t.end_s, Json::object());

@@ -1,4 +1,4 @@
-// A step as a trace file that chrome://tracing and Perfetto open: a process a rank, a thread a stream, a slice for every call
+// A step as a trace file that chrome://tracing and Perfetto open: a process a rank, a thread a queue, a slice for every call
 // with its ops inside. `train --trace` writes a measured step, `plan --trace` a simulated one, in the same form.
 #pragma once
 

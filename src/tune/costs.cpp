@@ -165,7 +165,7 @@ public:
         for (size_t i = 0; i < entry.calls.size(); ++i) {
             const ir::Call& call = entry.calls[i];
             if (is_receive(call)) arrived_s_ = ends_s[i];
-            if (call.stream == ir::Stream::Comm) continue;
+            if (call.queue != QueueName::Compute) continue;
             const Work work = work_of(routine(call).kind);
             const bool same_work = before_ && work != Work::Idle && work == work_of(routine(*before_).kind) &&
                                    call.microbatch == before_->microbatch;

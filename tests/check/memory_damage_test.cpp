@@ -116,21 +116,21 @@ const Damage kDamages[] = {
     {"EvalsActivationsLieOverACopyThatIsBeingSaved",
      [](ir::Program& p) {
          ir::Buffer& activations = buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations);
-         activations.kind = ir::MemoryKind::Snapshot, activations.offset_bytes = buffer(p, "snapshot.").offset_bytes;
+         activations.place = Place::Host, activations.offset_bytes = buffer(p, "snapshot.").offset_bytes;
      },
-     "lies in the host's memory, and is no copy", kSaving},
+     "lies in the host's memory, where the call needs it in the device's", kSaving},
     {"ACopyLiesInTheDevicesMemory",
      [](ir::Program& p) {
          ir::Buffer& copy = buffer(p, "snapshot.weights.layer");
-         copy.kind = ir::MemoryKind::Optimizer, copy.offset_bytes = p.arena_bytes, p.arena_bytes += copy.bytes;
+         copy.place = Place::Device, copy.offset_bytes = p.arena_bytes[Place::Device], p.arena_bytes[Place::Device] += copy.bytes;
      },
-     "snapshot.weights.layer[0] is a copy for a checkpoint, outside the host's memory", kSaving},
+     "snapshot.weights.layer[0] lies in the device's memory, where the call needs it in the host's", kSaving},
     {"ACopyHasAnOffsetOfTheDevicesArena",
-     [](ir::Program& p) { buffer(p, "snapshot.weights.layer").offset_bytes = p.arena_bytes - kAligned; },
+     [](ir::Program& p) { buffer(p, "snapshot.weights.layer").offset_bytes = p.arena_bytes[Place::Device] - kAligned; },
      "buffer snapshot.weights.layer[0] lies across the host's arena's end", kSaving},
     {"ACopyLiesBeforeTheHostsArena", [](ir::Program& p) { buffer(p, "snapshot.weights.layer").offset_bytes = -kAligned; },
      "snapshot.weights.layer[0] lies outside the arena", kSaving},
-    {"ACopyReachesBehindTheHostsArena", [](ir::Program& p) { p.host_arena_bytes -= kAligned; },
+    {"ACopyReachesBehindTheHostsArena", [](ir::Program& p) { p.arena_bytes[Place::Host] -= kAligned; },
      "lies across the host's arena's end", kSaving},
     {"TwoCopiesShareBytes",
      [](ir::Program& p) {
@@ -140,9 +140,19 @@ const Damage kDamages[] = {
     {"AScratchLiesInTheHostsMemory",
      [](ir::Program& p) {
          ir::Buffer& scratch = scratch_of(p, ir::EntryKind::Train);
-         scratch.kind = ir::MemoryKind::Snapshot, scratch.offset_bytes = p.host_arena_bytes, p.host_arena_bytes += scratch.bytes;
+         scratch.place = Place::Host, scratch.offset_bytes = p.arena_bytes[Place::Host],
+         p.arena_bytes[Place::Host] += scratch.bytes;
      },
-     "lies in the host's memory, and is no copy", kSaving},
+     "lies in the host's memory, where the call needs it in the device's", kSaving},
+    {"AStateIsMovedToTheHostsMemory",
+     [](ir::Program& p) {
+         p.states[static_cast<size_t>(p.state(ir::StateRole::Moment, "layer"))].place = Place::Host;
+         for (ir::Buffer& b : p.buffers) {
+             if (b.state < 0 || p.states[static_cast<size_t>(b.state)].place == b.place) continue;
+             b.place = Place::Host, b.offset_bytes = p.arena_bytes[Place::Host], p.arena_bytes[Place::Host] += b.bytes;
+         }
+     },
+     "uses the host's memory, which no kernel reaches", kSaving},
     {"AKernelMakesACopy", [](ir::Program& p) { routine(p, "snapshot.layer").ops[0].kernel = "reference.rename"; },
      "is no copy of", kSaving},
     {"TheStepsActivationsLieOverEvalsInput",
@@ -151,7 +161,7 @@ const Damage kDamages[] = {
      },
      "train: call"},
     {"ABufferLiesBeforeTheArena", [](ir::Program& p) { buffer(p, "act").offset_bytes = -kAligned; }, "lies outside the arena"},
-    {"ABufferLiesBehindTheArena", [](ir::Program& p) { buffer(p, "act").offset_bytes = p.arena_bytes; },
+    {"ABufferLiesBehindTheArena", [](ir::Program& p) { buffer(p, "act").offset_bytes = p.arena_bytes[Place::Device]; },
      "lies across the arena's end"},
     {"ABufferEndsBehindAllAddresses", [](ir::Program& p) { buffer(p, "act").offset_bytes = INT64_MAX / kAligned * kAligned; },
      "lies across the arena's end"},
@@ -198,7 +208,7 @@ const Damage kDamages[] = {
          for (ir::Call& c : p.entries[0].calls) {
              if (c.scratch >= 0) c.scratch = static_cast<int>(&buffer(p, "weights.embed") - p.buffers.data());
          }
-         buffer(p, "weights.embed").bytes = p.arena_bytes - buffer(p, "weights.embed").offset_bytes;
+         buffer(p, "weights.embed").bytes = p.arena_bytes[Place::Device] - buffer(p, "weights.embed").offset_bytes;
      },
      "overwrites the state"},
     {"AScratchLiesOverTheResultOfTheStep",

@@ -38,9 +38,10 @@ public:
             case MemoryDamage::BindingBuffer: return binding_buffer();
             case MemoryDamage::PortBytes: return port_bytes();
             case MemoryDamage::PortTensor: return port_tensor();
-            case MemoryDamage::ArenaBytes: return changed("the arena", p_.arena_bytes, around(p_.arena_bytes));
+            case MemoryDamage::ArenaBytes:
+                return changed("the arena", p_.arena_bytes[Place::Device], around(p_.arena_bytes[Place::Device]));
             case MemoryDamage::HostArenaBytes:
-                return changed("the host's arena", p_.host_arena_bytes, around(p_.host_arena_bytes));
+                return changed("the host's arena", p_.arena_bytes[Place::Host], around(p_.arena_bytes[Place::Host]));
             case MemoryDamage::BufferOfTheOtherPlace: return buffer_of_the_other_place();
             case MemoryDamage::MayNotOverwrite: return may_not_overwrite();
             case MemoryDamage::PaddingRanges: return padding_ranges();
@@ -190,13 +191,13 @@ private:
     std::string buffer_elsewhere() {
         ir::Buffer& b = p_.buffers[below(p_.buffers.size())];
         const ir::Buffer& other = p_.buffers[below(p_.buffers.size())];
-        const int64_t to = heads() ? other.offset_bytes : place_in(p_.arena_bytes_of(b.place()), b.bytes);
+        const int64_t to = heads() ? other.offset_bytes : place_in(p_.arena_bytes[b.place], b.bytes);
         return changed(fmt::format("buffer {} ({})", b.name, other.name), b.offset_bytes, to);
     }
     std::string buffer_of_another_entry() {
         std::vector<ir::Buffer*> transient, resident;
         for (ir::Buffer& b : p_.buffers) {
-            if (b.place() == ir::Place::Device) (b.resident ? resident : transient).push_back(&b);
+            if (b.place == Place::Device) (b.resident ? resident : transient).push_back(&b);
         }
         if (transient.empty()) return kNoPlace;
         ir::Buffer &b = *transient[below(transient.size())], &state = *resident[below(resident.size())];
@@ -207,13 +208,13 @@ private:
     std::string buffer_of_the_other_place() {
         std::vector<ir::Buffer*> copies;
         for (ir::Buffer& b : p_.buffers) {
-            if (b.place() == ir::Place::Host) copies.push_back(&b);
+            if (b.place == Place::Host) copies.push_back(&b);
         }
         ir::Buffer& b = heads() && !copies.empty() ? *copies[below(copies.size())] : p_.buffers[below(p_.buffers.size())];
-        b.kind = b.place() == ir::Place::Host ? ir::MemoryKind::Optimizer : ir::MemoryKind::Snapshot;
-        int64_t& arena = b.place() == ir::Place::Host ? p_.host_arena_bytes : p_.arena_bytes;
+        b.place = b.place == Place::Host ? Place::Device : Place::Host;
+        int64_t& arena = p_.arena_bytes[b.place];
         if (heads()) b.offset_bytes = arena, arena += (b.bytes + 63) / 64 * 64;
-        return fmt::format("buffer {} is of kind {}", b.name, ir::name_of(b.kind));
+        return fmt::format("buffer {} is in the {}'s memory", b.name, name_of(b.place));
     }
     std::string buffer_bytes() {
         ir::Buffer& b = p_.buffers[below(p_.buffers.size())];

@@ -152,7 +152,7 @@ private:
         std::vector<int>& waits = (*calls_)[at].waits;
         int& w = waits[below(random_, waits.size())];
         const std::vector<size_t> earlier =
-            calls_that([&](size_t i) { return static_cast<int>(i) < w && (*calls_)[i].stream != (*calls_)[at].stream; });
+            calls_that([&](size_t i) { return static_cast<int>(i) < w && (*calls_)[i].queue != (*calls_)[at].queue; });
         if (earlier.empty()) return kNoPlace;
         // Mostly to one nearby: farther ones are as good as no wait.
         const size_t reach = below(random_, 2) == 0 ? earlier.size() : std::min<size_t>(earlier.size(), 4);
@@ -219,7 +219,7 @@ private:
         constexpr int64_t kStep = 64;
         const int64_t lowest = other.offset_bytes - moved.bytes + 1, span = other.bytes + moved.bytes - 1;
         int64_t to = lowest + static_cast<int64_t>(below(random_, static_cast<size_t>(span)));
-        to = std::clamp<int64_t>((to + kStep - 1) / kStep * kStep, 0, p_.arena_bytes - moved.bytes);
+        to = std::clamp<int64_t>((to + kStep - 1) / kStep * kStep, 0, p_.arena_bytes[Place::Device] - moved.bytes);
         const std::string what = fmt::format("{} moves from {} to {}, over {} at {}", moved.name, moved.offset_bytes, to,
                                              other.name, other.offset_bytes);
         moved.offset_bytes = to;
@@ -268,8 +268,8 @@ private:
         ir::Binding& window = gather.bindings[static_cast<size_t>(p_.routines[static_cast<size_t>(gather.routine)].port("full"))];
         ir::Buffer buffer = p_.buffers[static_cast<size_t>(window.buffer)];
         buffer.name = "extra";
-        buffer.offset_bytes = p_.arena_bytes;
-        p_.arena_bytes += buffer.bytes;
+        buffer.offset_bytes = p_.arena_bytes[Place::Device];
+        p_.arena_bytes[Place::Device] += buffer.bytes;
         p_.buffers.push_back(buffer);
         window.buffer = static_cast<int>(p_.buffers.size()) - 1;
         const size_t at = below(random_, calls_->size()), to = at + 1 + below(random_, calls_->size() - at);

@@ -19,7 +19,7 @@ struct ByteTouch {
 
 int64_t begin_of(const ir::Program& program, int buffer) {
     const ir::Buffer& b = program.buffers[static_cast<size_t>(buffer)];
-    return b.offset_bytes + (b.kind == ir::MemoryKind::Snapshot ? program.arena_bytes : 0);
+    return b.offset_bytes + (b.place == Place::Host ? program.arena_bytes[Place::Device] : 0);
 }
 
 // Gradients are tensors with gaps that nobody writes before they are cleared: a reduction reads the tensors, then overwrites all.

@@ -42,7 +42,7 @@ Track track_of(const ir::Program& program, const ir::Entry& entry) {
     for (size_t i = 0; i < entry.calls.size(); ++i) {
         const Call& c = entry.calls[i];
         const int call = static_cast<int>(i);
-        const size_t s = static_cast<size_t>(c.stream);
+        const size_t s = static_cast<size_t>(c.queue);
         Moment& m = t.moments[i];
         m.stream = static_cast<int>(s);
         m.position = static_cast<int>(t.streams[s].size());
@@ -61,7 +61,7 @@ Track track_of(const ir::Program& program, const ir::Entry& entry) {
         for (size_t k = 0; k < r.ops.size(); ++k) {
             if (is_collective(r.ops[k])) t.collectives.back().push_back(static_cast<int>(k));
         }
-        if (c.stream == ir::Stream::Comm) t.queue.push_back({call, -1});
+        if (c.queue == QueueName::Comm) t.queue.push_back({call, -1});
         else {
             for (int op : t.collectives.back()) t.queue.push_back({call, op});
         }

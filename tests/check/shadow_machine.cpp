@@ -81,7 +81,7 @@ struct Running {
 class ShadowMachine {
 public:
     ShadowMachine(const ir::Program& program, Order order) : p_(program), order_(order), random_(11) {
-        if (p_.arena_bytes < 0 || p_.host_arena_bytes < 0) throw Broken("no arena");
+        if (p_.arena_bytes[Place::Device] < 0 || p_.arena_bytes[Place::Host] < 0) throw Broken("no arena");
         for (int64_t i = 0; i < all_bytes(); ++i)
             arena_.push_back(mix(1, static_cast<uint64_t>(all_bytes()), static_cast<uint64_t>(i)));
         for (const auto& [buffer, bytes] : kept()) {
@@ -137,10 +137,11 @@ private:
         if (r.bytes < 0 || r.begin < begin || r.end() > end) throw Broken(fmt::format("{} lies outside", what));
         return r;
     }
-    int64_t all_bytes() const { return p_.arena_bytes + p_.host_arena_bytes; }
-    static bool is_on_host(const ir::Buffer& b) { return b.kind == ir::MemoryKind::Snapshot; }
+    int64_t all_bytes() const { return p_.arena_bytes[Place::Device] + p_.arena_bytes[Place::Host]; }
+    static bool is_on_host(const ir::Buffer& b) { return b.place == Place::Host; }
     Range in_arena(const ir::Buffer& b, int64_t bytes, const char* what) const {
-        const Range arena = is_on_host(b) ? Range{p_.arena_bytes, p_.host_arena_bytes} : Range{0, p_.arena_bytes};
+        const Range arena = is_on_host(b) ? Range{p_.arena_bytes[Place::Device], p_.arena_bytes[Place::Host]}
+                                          : Range{0, p_.arena_bytes[Place::Device]};
         return within({arena.begin + b.offset_bytes, bytes}, arena.begin, arena.end(), what);
     }
     Range buffer(int index) const {
@@ -211,7 +212,7 @@ private:
         std::array<Running, 3> streams;
         for (Running& s : streams) s.entry = &e;
         streams[2].entry = beside;
-        for (size_t i = 0; i < e.calls.size(); ++i) streams[static_cast<size_t>(e.calls[i].stream)].calls.push_back(i);
+        for (size_t i = 0; i < e.calls.size(); ++i) streams[static_cast<size_t>(e.calls[i].queue)].calls.push_back(i);
         for (size_t i = 0; beside && i < beside->calls.size(); ++i) streams[2].calls.push_back(i);
         std::vector<bool> ended(e.calls.size(), false);
         while (true) {
@@ -446,9 +447,9 @@ ir::Program roomy(ir::Program p) {
             p.buffers.push_back(scratch);
         }
     }
-    p.arena_bytes = p.host_arena_bytes = 0;
+    p.arena_bytes = {};
     for (ir::Buffer& b : p.buffers) {
-        int64_t& end = b.kind == ir::MemoryKind::Snapshot ? p.host_arena_bytes : p.arena_bytes;
+        int64_t& end = p.arena_bytes[b.place];
         b.offset_bytes = end;
         end += rounded(b.bytes);
     }

@@ -58,7 +58,7 @@ private:
     // Of an arena that is used round and round: what lies that far back has been taken long since.
     char* room(int64_t bytes) {
         const std::lock_guard lock(mutex_);
-        if (!arena_) arena_ = device_->allocate(kArenaBytes, device::MemorySpace::Device);
+        if (!arena_) arena_ = device_->allocate(kArenaBytes, Place::Device);
         bytes = round_up(bytes, kAlignmentBytes);
         if (used_ + bytes > kArenaBytes) used_ = 0;
         return arena_ + std::exchange(used_, used_ + bytes);

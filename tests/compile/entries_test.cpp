@@ -43,7 +43,8 @@ TEST_P(Entries, EvaluationAloneIsSoundAndHasNoStatesOfTraining) {
             r.kind == ir::RoutineKind::Fetch || r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Free;
         EXPECT_TRUE(r.entry == ir::EntryKind::Eval || reads) << r.name;
     }
-    EXPECT_LT(c.programs[0].arena_bytes, compiled_for({ir::EntryKind::Train}, GetParam().settings).programs[0].arena_bytes);
+    EXPECT_LT(c.programs[0].arena_bytes[Place::Device],
+              compiled_for({ir::EntryKind::Train}, GetParam().settings).programs[0].arena_bytes[Place::Device]);
 }
 
 TEST_P(Entries, GenerationIsSound) {

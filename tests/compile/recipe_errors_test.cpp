@@ -571,13 +571,14 @@ const ErrorCase kErrors[] = {
          train_with({{"runtime.comm_thread", "maybe"}});
      },
      "recipe.unknown_word", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
-    {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes = int64_t{1} << 60; }); },
+    {"out_of_memory",
+     [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes[Place::Device] = int64_t{1} << 60; }); },
      "runtime.out_of_memory", "training.local_batch_size",
      "rank 0: the system refused 1152921504606846976 bytes for the arena: end other programs, raise the limit of the container "
      "or of "
      "ulimit -v, or lower training.local_batch_size"},
     {"out_of_host_memory",
-     [] { train_with({}, [](compile::Compiled& c) { c.programs[0].host_arena_bytes = int64_t{1} << 60; }); },
+     [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes[Place::Host] = int64_t{1} << 60; }); },
      "runtime.out_of_host_memory", "checkpoint.async_mode",
      "rank 0: the system refused 1152921504606846976 bytes of memory for copies of the states, from which checkpoints are "
      "written "

@@ -22,7 +22,7 @@ struct Planned {
 Planned plan(Settings settings) {
     settings.insert(settings.begin(), kShape.begin(), kShape.end());
     const ir::Program p = program_after("plan_memory", settings);
-    Planned out{p.arena_bytes, 0};
+    Planned out{p.arena_bytes[Place::Device], 0};
     for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::Routine& r = p.routines[c.routine];
         for (const ir::Op& op : r.ops) {

@@ -20,8 +20,8 @@ std::set<int> doubled(const Left& out) {
         LateMachine machine(seed);
         const std::unique_ptr<Device> d = machine.device({});
         Queue &loads = d->queue(QueueName::Loads), &compute = d->queue(QueueName::Compute);
-        void* number = d->allocate(sizeof(int), MemorySpace::Device);
-        char* host = d->allocate(2 * sizeof(int), MemorySpace::Host);
+        void* number = d->allocate(sizeof(int), Place::Device);
+        char* host = d->allocate(2 * sizeof(int), Place::Host);
         const Event loaded = d->new_event();
         const int given = 21;
         std::memcpy(host, &given, sizeof given);
@@ -50,7 +50,7 @@ TEST(DeviceLate, WhatIsForgottenShows) {
 TEST(DeviceLate, HostCodeThatFollowsAnAddressDies) {
     LateMachine machine(1);
     const std::unique_ptr<Device> d = machine.device({});
-    char* memory = d->allocate(1000, MemorySpace::Device);
+    char* memory = d->allocate(1000, Place::Device);
     EXPECT_DEATH(
         {
             memory[10] = 1;
@@ -65,7 +65,7 @@ TEST(DeviceLate, HostCodeReadsWhatItHasWritten) {
     const std::unique_ptr<Device> d = machine.device({});
     Queue& q = d->queue(QueueName::Loads);
     constexpr int64_t kBytes = kAccessBytes / 2 + 100;  // staging wraps
-    char* memory = d->allocate(6 * kBytes, MemorySpace::Device);
+    char* memory = d->allocate(6 * kBytes, Place::Device);
     for (int i = 0; i < 6; ++i) d->write(q, memory + i * kBytes, kBytes, [&](char* to) { std::memset(to, i + 1, kBytes); });
     for (int i = 0; i < 6; ++i) {
         d->read(q, memory + i * kBytes, kBytes, [&](const char* from) {
@@ -79,7 +79,7 @@ TEST(DeviceLate, OtherMemoryAndWhatLeavesAnAllocationIsRefused) {
     LateMachine machine(1);
     const std::unique_ptr<Device> d = machine.device({});
     Queue& q = d->queue(QueueName::Compute);
-    char* memory = d->allocate(4096, MemorySpace::Device);
+    char* memory = d->allocate(4096, Place::Device);
     char own[16] = {};
     void* address = own;
     EXPECT_THROW(d->copy(q, memory, own, 16), InternalError);

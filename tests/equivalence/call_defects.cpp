@@ -67,10 +67,10 @@ bool update_before_statistics(Program& p) {
     return true;
 }
 
-bool drop_waits(Program& p, ir::Stream first) {
+bool drop_waits(Program& p, QueueName first) {
     bool any = false;
     for (Call& c : train_calls(p)) {
-        const bool other = c.stream != first;
+        const bool other = c.queue != first;
         any = any || (!other && !c.waits.empty());
         if (!other) c.waits.clear();
     }
@@ -160,8 +160,8 @@ std::vector<Defect> call_defects() {
         without("a layer is not updated",
                 [](const Program&, const Routine& r, const Call& c) { return r.name == "update.layer" && c.instance == 0; }),
         on_program("updates run before the step's statistics", update_before_statistics),
-        on_program("communication does not wait for computation", [](Program& p) { return drop_waits(p, ir::Stream::Comm); }),
-        on_program("computation does not wait for communication", [](Program& p) { return drop_waits(p, ir::Stream::Compute); }),
+        on_program("communication does not wait for computation", [](Program& p) { return drop_waits(p, QueueName::Comm); }),
+        on_program("computation does not wait for communication", [](Program& p) { return drop_waits(p, QueueName::Compute); }),
 
         on_program("gradients add to those of the step before",
                    [](Program& p) { return gradients_fresh(p, false, [](const Call&) { return true; }); }),

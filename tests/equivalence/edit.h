@@ -106,13 +106,13 @@ inline bool remove_calls(ir::Program& p, const std::function<bool(const ir::Rout
 // The order in which one thread runs the calls when calls of `first` start as soon as their waits allow, and the others only
 // when nothing of `first` can. Every such order is an execution that streams and waits permit. What all pipeline ranks meet in
 // comes when all before it is done: with one thread, who sits in it could not send what another still waits for.
-inline void run_early(ir::Program& p, ir::Stream first) {
+inline void run_early(ir::Program& p, QueueName first) {
     std::vector<ir::Call>& calls = train_calls(p);
     std::vector<bool> done(calls.size(), false);
     std::vector<size_t> order, next(2, 0);
-    const auto advance = [&](ir::Stream s) {
+    const auto advance = [&](QueueName s) {
         size_t& i = next[static_cast<size_t>(s)];
-        while (i < calls.size() && calls[i].stream != s) ++i;
+        while (i < calls.size() && calls[i].queue != s) ++i;
         if (i == calls.size()) return false;
         if (!std::all_of(calls[i].waits.begin(), calls[i].waits.end(), [&](int w) { return done[static_cast<size_t>(w)]; }))
             return false;
@@ -125,10 +125,10 @@ inline void run_early(ir::Program& p, ir::Stream first) {
         order.push_back(i++);
         return true;
     };
-    const ir::Stream second = first == ir::Stream::Comm ? ir::Stream::Compute : ir::Stream::Comm;
+    const QueueName second = first == QueueName::Comm ? QueueName::Compute : QueueName::Comm;
     while (advance(first) || advance(second)) {
     }
-    for (ir::Call& c : calls) c.waits.clear(), c.stream = ir::Stream::Compute;
+    for (ir::Call& c : calls) c.waits.clear(), c.queue = QueueName::Compute;
     reorder(calls, order);
 }
 

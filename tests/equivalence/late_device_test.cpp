@@ -127,7 +127,7 @@ public:
 
     using LateDevice::finish;
     void finish(device::Queue& queue) override {
-        if (queue.name() == device::QueueName::Snapshots) {
+        if (queue.name() == QueueName::Snapshots) {
             asked_.readers_are_late.wait(true);
             if (what_ == Forgets::ReadersWait) return;
             give_held();
@@ -142,25 +142,25 @@ public:
     }
     void record(device::Queue& queue, device::Event event) override {
         if (what_ == Forgets::Record) return;
-        if (queue.name() != device::QueueName::Snapshots) return LateDevice::record(queue, event);
+        if (queue.name() != QueueName::Snapshots) return LateDevice::record(queue, event);
         copied_ = event;
         give_or_hold([this, &queue, event] { LateDevice::record(queue, event); });
     }
-    char* allocate(int64_t bytes, device::MemorySpace place) override {
+    char* allocate(int64_t bytes, Place place) override {
         char* memory = LateDevice::allocate(bytes, place);
-        if (place == device::MemorySpace::Host) host_.emplace_back(memory, bytes);
-        (place == device::MemorySpace::Host ? asked_.host_bytes : asked_.device_bytes) += bytes;
+        if (place == Place::Host) host_.emplace_back(memory, bytes);
+        (place == Place::Host ? asked_.host_bytes : asked_.device_bytes) += bytes;
         return memory;
     }
     void copy(device::Queue& queue, void* to, const void* from, int64_t bytes) override {
-        if (queue.name() == device::QueueName::Snapshots && is_of_host(to)) asked_.bytes_copied_out += bytes;
+        if (queue.name() == QueueName::Snapshots && is_of_host(to)) asked_.bytes_copied_out += bytes;
         if (what_ == Forgets::CopyIn && is_of_host(from)) return;
         if (what_ == Forgets::CopyOut && is_of_host(to)) return;
-        if (queue.name() != device::QueueName::Snapshots) return LateDevice::copy(queue, to, from, bytes);
+        if (queue.name() != QueueName::Snapshots) return LateDevice::copy(queue, to, from, bytes);
         give_or_hold([this, &queue, to, from, bytes] { LateDevice::copy(queue, to, from, bytes); });
     }
     void launch(device::Queue& queue, std::span<void* const> addresses, Work work) override {
-        if (queue.name() == device::QueueName::Snapshots) ++asked_.launches;
+        if (queue.name() == QueueName::Snapshots) ++asked_.launches;
         LateDevice::launch(queue, addresses, std::move(work));
     }
 
@@ -320,7 +320,7 @@ TEST(EquivalenceLateDevice, CopiesOfStatesTakeNoneOfItsMemory) {
         files_saved(beside, with, ignored), files_saved(waits, without, ignored);
         int64_t planned = 0, copied = 0;
         for (const ir::Program* p : beside.compiled.of_ranks()) {
-            planned += p->host_arena_bytes;
+            planned += p->arena_bytes[Place::Host];
             for (const ir::Call& c : p->entry(ir::EntryKind::Snapshot)->calls) {
                 const ir::Routine& r = p->routines[static_cast<size_t>(c.routine)];
                 for (const ir::Op& op : r.ops) copied += ir::local_bytes(p->mesh, r, r.tensors[static_cast<size_t>(op.out[0])]);
@@ -336,15 +336,15 @@ TEST(EquivalenceLateDevice, CopiesOfStatesTakeNoneOfItsMemory) {
 }
 
 // The states that are copied, or the copies, as they stand on all ranks.
-std::string bytes_of(runtime::Trainer& trainer, ir::Place place) {
+std::string bytes_of(runtime::Trainer& trainer, Place place) {
     std::string out;
     for (const auto& e : trainer.ranks().here()) {
         const ir::Program& p = e->program();
         for (size_t b = 0; b < p.buffers.size(); ++b) {
             const ir::Buffer& copy = p.buffers[b];
-            if (copy.place() != ir::Place::Host) continue;
+            if (copy.place != Place::Host) continue;
             const ir::StateId state = p.states[static_cast<size_t>(copy.state)].copy_of;
-            const int buffer = place == ir::Place::Host ? static_cast<int>(b) : p.buffer(state, copy.instance);
+            const int buffer = place == Place::Host ? static_cast<int>(b) : p.buffer(state, copy.instance);
             e->read(buffer, 0, copy.bytes, [&](const char* data) { out.append(data, static_cast<size_t>(copy.bytes)); });
         }
     }
@@ -361,11 +361,11 @@ int wrong_copies(const Saving& s, uint64_t order, Forgets what) {
     trainer.step();
     int wrong = 0;
     for (int round = 0; round < 5; ++round) {
-        const std::string live = bytes_of(trainer, ir::Place::Device);
+        const std::string live = bytes_of(trainer, Place::Device);
         for (const auto& e : trainer.ranks().here()) e->begin_snapshot();
         if (what != Forgets::ReadersWait) trainer.step();
         for (const auto& e : trainer.ranks().here()) e->snapshot();
-        wrong += bytes_of(trainer, ir::Place::Host) != live ? 1 : 0;
+        wrong += bytes_of(trainer, Place::Host) != live ? 1 : 0;
         if (what == Forgets::ReadersWait) trainer.step();
     }
     return wrong;

@@ -13,7 +13,7 @@ std::vector<Wait> waits_of(const std::vector<ir::Call>& calls) {
     std::vector<Wait> waits;
     for (size_t c = 0; c < calls.size(); ++c) {
         for (size_t w = 0; w < calls[c].waits.size(); ++w) {
-            if (calls[static_cast<size_t>(calls[c].waits[w])].stream != calls[c].stream) waits.push_back({c, w});
+            if (calls[static_cast<size_t>(calls[c].waits[w])].queue != calls[c].queue) waits.push_back({c, w});
         }
     }
     return waits;

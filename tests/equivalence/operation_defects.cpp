@@ -69,8 +69,8 @@ bool forget_documents_in_backward(ir::Program& p) {
         }
         return true;
     });
-    p.buffers.push_back({"no_documents", ir::MemoryKind::Input, bytes, true, p.arena_bytes});
-    p.arena_bytes += bytes;
+    p.buffers.push_back({"no_documents", ir::MemoryKind::Input, bytes, true, p.arena_bytes[Place::Device]});
+    p.arena_bytes[Place::Device] += bytes;
     return true;
 }
 

@@ -79,7 +79,7 @@ TEST(Equivalence, WaitsAreEnough) {
         if (!d || d->compiled.layout.data_ranks == 1) continue;
         ++counted;
         const Outcome listed = run(d->recipe, d->compiled, 2);
-        for (const ir::Stream first : {ir::Stream::Comm, ir::Stream::Compute}) {
+        for (const QueueName first : {QueueName::Comm, QueueName::Compute}) {
             compile::Compiled early = d->compiled;
             for (ir::Program& p : early.programs) run_early(p, first);
             std::string where;

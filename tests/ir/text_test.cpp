@@ -55,9 +55,10 @@ TEST(Text, BothArenasComeBack) {
     const ir::Program one = program_after("plan_memory", {}),
                       two = program_after("plan_memory", {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}});
     EXPECT_EQ(ir::print(one).find("host_arena"), std::string::npos);
-    EXPECT_NE(ir::print(two).find(fmt::format("arena {}\nhost_arena {}\n", two.arena_bytes, two.host_arena_bytes)),
+    EXPECT_NE(ir::print(two).find(
+                  fmt::format("arena {}\nhost_arena {}\n", two.arena_bytes[Place::Device], two.arena_bytes[Place::Host])),
               std::string::npos);
-    EXPECT_GT(two.host_arena_bytes, 0);
+    EXPECT_GT(two.arena_bytes[Place::Host], 0);
     EXPECT_TRUE(ir::parse(ir::print(two)) == two);
 }
 

@@ -9,9 +9,7 @@
 namespace lockstep::testing {
 
 DeviceArena::DeviceArena(std::unique_ptr<device::Machine> machine)
-    : machine_(std::move(machine)),
-      device_(machine_->device({})),
-      memory_(device_->allocate(kBytes, device::MemorySpace::Device)) {
+    : machine_(std::move(machine)), device_(machine_->device({})), memory_(device_->allocate(kBytes, Place::Device)) {
     ensure(memory_, "no memory for the arena of a test");
 }
 

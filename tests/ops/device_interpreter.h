@@ -34,7 +34,7 @@ public:
     void run(bool fresh);
 
 private:
-    device::Queue& queue() { return device_.queue(device::QueueName::Compute); }
+    device::Queue& queue() { return device_.queue(QueueName::Compute); }
     int64_t bytes_of_tensor(ir::TensorId t) const { return ir::local_bytes(mesh_, routine_, routine_.tensors[t]); }
 
     const mesh::Mesh& mesh_;

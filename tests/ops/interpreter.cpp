@@ -19,7 +19,7 @@ Interpreter::Interpreter(const mesh::Mesh& mesh, const ir::Routine& routine, int
     : mesh_(mesh),
       routine_(routine),
       pool_(threads),
-      queue_(device::QueueName::Compute, &pool_),
+      queue_(QueueName::Compute, &pool_),
       bytes_(routine.tensors.size()),
       workspaces_(routine.ops.size()) {
     for (size_t t = 0; t < routine.tensors.size(); ++t)

@@ -321,12 +321,12 @@ const EditCase kEditCases[] = {
      "instance", "train, call 10 of layer.forward: it does not serve instance 1"},
     {"off_alignment", [](ir::Program& p) { p.buffers[0].offset_bytes += 4; }, "arena",
      "buffer count lies across the arena's end or off its alignment"},
-    {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes; }, "arena",
+    {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes[Place::Device]; }, "arena",
      "buffer count lies across the arena's end or off its alignment"},
-    {"negative_arena", [](ir::Program& p) { p.host_arena_bytes = -64; }, "arena", "an arena has fewer than no bytes"},
+    {"negative_arena", [](ir::Program& p) { p.arena_bytes[Place::Host] = -64; }, "arena", "an arena has fewer than no bytes"},
     {"past_the_hosts_arena",
      [](ir::Program& p) {
-         p.buffers[0].kind = ir::MemoryKind::Snapshot, p.buffers[0].offset_bytes = 0, p.host_arena_bytes = p.buffers[0].bytes - 1;
+         p.buffers[0].place = Place::Host, p.buffers[0].offset_bytes = 0, p.arena_bytes[Place::Host] = p.buffers[0].bytes - 1;
      },
      "arena", "buffer count lies across the host's arena's end or off its alignment"},
 };

@@ -187,7 +187,7 @@ TEST(AssignStages, ASendIsWaitedForBeforeTheNext) {
         };
         edit(calls, index);
         for (ir::Program& p : programs) {
-            for (ir::Call& call : p.entries[0].calls) call.waits.clear(), call.stream = ir::Stream::Compute;
+            for (ir::Call& call : p.entries[0].calls) call.waits.clear(), call.queue = QueueName::Compute;
         }
         const auto refusal = check::prove({&programs[0], &programs[1]});
         return refusal ? refusal->reason + ": " + refusal->message : "";

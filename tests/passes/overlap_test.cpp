@@ -49,7 +49,7 @@ TEST(Overlap, UnitsCommunicateOnTheirOwnStream) {
         const ir::RoutineKind kind = p.routines[c.routine].kind;
         const bool comm =
             kind == ir::RoutineKind::Gather || kind == ir::RoutineKind::ReduceMicro || kind == ir::RoutineKind::ReduceStep;
-        EXPECT_EQ(c.stream == ir::Stream::Comm, comm) << p.routines[c.routine].name;
+        EXPECT_EQ(c.queue == QueueName::Comm, comm) << p.routines[c.routine].name;
     }
 }
 
@@ -67,8 +67,8 @@ TEST(Overlap, CommunicationNeverRunsAheadOfItsPlace) {
     const std::vector<ir::Call>& all = p.entry(ir::EntryKind::Train)->calls;
     const ir::HappensBefore before(all);
     for (int i = 0; i < static_cast<int>(all.size()); ++i) {
-        for (int k = 0; k < i && all[i].stream == ir::Stream::Comm; ++k) {
-            EXPECT_TRUE(all[k].stream == ir::Stream::Comm || before(k, i)) << k << " before " << i;
+        for (int k = 0; k < i && all[i].queue == QueueName::Comm; ++k) {
+            EXPECT_TRUE(all[k].queue == QueueName::Comm || before(k, i)) << k << " before " << i;
         }
     }
 }

@@ -202,7 +202,7 @@ Ratios worst_ratios(const std::vector<const char*>& presets) {
                                                      {"parallelism.prefetch", prefetch},
                                                      {"training.global_batch_size", "16"}});
                         const ir::Entry& e = *p.entry(ir::EntryKind::Train);
-                        const auto arena = static_cast<double>(p.arena_bytes);
+                        const auto arena = static_cast<double>(p.arena_bytes[Place::Device]);
                         const double list_order = arena / static_cast<double>(held_in_list_order(p, e));
                         EXPECT_GE(list_order, 1.0);
                         worst.over_list_order = std::max(worst.over_list_order, list_order);

@@ -62,12 +62,12 @@ TEST(Snapshot, CopiesWhatUpdatesChangeAndIsCounted) {
         int64_t states = kind(c, ir::MemoryKind::Weights);
         for (const ir::Buffer& b : c.programs[0].buffers) states += b.name.starts_with("exp_avg") ? b.bytes : 0;
         EXPECT_EQ(copies, states) << partition;
-        EXPECT_EQ(c.programs[0].host_arena_bytes, copies) << partition;
-        EXPECT_EQ(c.programs[0].arena_bytes, without.programs[0].arena_bytes) << partition;
+        EXPECT_EQ(c.programs[0].arena_bytes[Place::Host], copies) << partition;
+        EXPECT_EQ(c.programs[0].arena_bytes[Place::Device], without.programs[0].arena_bytes[Place::Device]) << partition;
         EXPECT_EQ(c.arena_bytes(), without.arena_bytes() + copies) << partition << ": a processor has one memory";
         EXPECT_EQ(c.host_bytes(), 0);
         EXPECT_EQ(kind(without, ir::MemoryKind::Snapshot), 0);
-        EXPECT_EQ(without.programs[0].host_arena_bytes, 0);
+        EXPECT_EQ(without.programs[0].arena_bytes[Place::Host], 0);
     }
 }
 
@@ -78,7 +78,7 @@ TEST(Snapshot, TakesNoRoomInTheDevicesArena) {
         std::map<std::string, int64_t> offsets;
         for (const ir::Buffer& b : without.buffers) offsets[b.name] = b.offset_bytes;
         for (const ir::Buffer& b : p.buffers) {
-            if (b.place() == ir::Place::Device) EXPECT_EQ(b.offset_bytes, offsets.at(b.name)) << b.name;
+            if (b.place == Place::Device) EXPECT_EQ(b.offset_bytes, offsets.at(b.name)) << b.name;
             else EXPECT_TRUE(b.name.starts_with("snapshot.")) << b.name;
         }
     }
@@ -186,12 +186,14 @@ TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
     const auto buffer = [&](auto wanted) { return std::find_if(p.buffers.begin(), p.buffers.end(), wanted); };
     const auto copy = buffer([](const ir::Buffer& b) { return b.kind == ir::MemoryKind::Snapshot && b.bytes >= 1024; });
     const auto activation = buffer([](const ir::Buffer& b) { return b.name.starts_with("act."); });
-    activation->kind = ir::MemoryKind::Snapshot, activation->offset_bytes = copy->offset_bytes;
-    EXPECT_NE(refusal(p).find("lies in the host's memory, and is no copy"), std::string::npos) << refusal(p);
+    activation->place = Place::Host, activation->offset_bytes = copy->offset_bytes;
+    EXPECT_NE(refusal(p).find("lies in the host's memory, where the call needs it in the device's"), std::string::npos)
+        << refusal(p);
 
     p = sound;  // a copy in the device's memory, in bytes of its own
-    copy->kind = ir::MemoryKind::Optimizer, copy->offset_bytes = p.arena_bytes, p.arena_bytes += copy->bytes;
-    EXPECT_NE(refusal(p).find("is a copy for a checkpoint, outside the host's memory"), std::string::npos) << refusal(p);
+    copy->place = Place::Device, copy->offset_bytes = p.arena_bytes[Place::Device], p.arena_bytes[Place::Device] += copy->bytes;
+    EXPECT_NE(refusal(p).find("lies in the device's memory, where the call needs it in the host's"), std::string::npos)
+        << refusal(p);
 }
 
 TEST(Snapshot, CheckRefusesAStepThatChangesStatesWithoutWaiting) {

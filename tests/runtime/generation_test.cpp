@@ -245,7 +245,8 @@ TEST(Generation, AStepAllocatesNothing) {
 
 TEST(Generation, EntriesOverlayTheirTransientsAndShareTheRest) {
     const compile::Recipe r = recipe({}, Dtype::F32, 1);
-    const int64_t both = compiled_for(r, Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode}).programs[0].arena_bytes;
+    const int64_t both =
+        compiled_for(r, Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode}).programs[0].arena_bytes[Place::Device];
     const compile::Compiled c = compiled_for(r, Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode});
     int64_t weights = 0, caches = 0;
     for (const ir::Buffer& b : c.programs[0].buffers) {

@@ -130,27 +130,27 @@ TEST(Watchdog, AProcessThatFallsSilentEndsAllWithItsName) {
 
 TEST(Flight, KeepsTheLastWhileOthersRead) {
     runtime::Flight flight(64);
-    EXPECT_TRUE(flight.last(0, 10).empty());
+    EXPECT_TRUE(flight.last(QueueName::Compute, 10).empty());
     std::atomic<bool> stop{false};
     const ir::Entry entry;
     std::thread reader([&] {
         while (!stop) {
-            const std::vector<runtime::FlightEntry> last = flight.last(0, 64);
+            const std::vector<runtime::FlightEntry> last = flight.last(QueueName::Compute, 64);
             for (size_t i = 1; i < last.size(); ++i) {
                 EXPECT_EQ(last[i].run, last[i - 1].run + 1);
                 EXPECT_EQ(last[i].call, static_cast<int>(last[i].run));
             }
         }
     });
-    for (int i = 1; i <= 200000; ++i) flight.begin(0, {i, &entry, i, 0, 0.5 * i});
+    for (int i = 1; i <= 200000; ++i) flight.begin(QueueName::Compute, {i, &entry, i, 0, 0.5 * i});
     stop = true;
     reader.join();
-    const std::vector<runtime::FlightEntry> last = flight.last(0, 3);
+    const std::vector<runtime::FlightEntry> last = flight.last(QueueName::Compute, 3);
     ASSERT_EQ(last.size(), 3u);
     EXPECT_EQ(last.back().run, 200000);
     EXPECT_EQ(last.back().begin_s, 100000);
-    EXPECT_EQ(flight.begun(0), 200000u);
-    EXPECT_EQ(flight.begun(1), 0u);
+    EXPECT_EQ(flight.begun(QueueName::Compute), 200000u);
+    EXPECT_EQ(flight.begun(QueueName::Comm), 0u);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
             expected += std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
         }
         EXPECT_EQ(ops, expected);
-        EXPECT_EQ(s.timelines[0].threads[1].empty(), !beside);
+        EXPECT_EQ(s.timelines[0].threads[QueueName::Comm].empty(), !beside);
     }
 }
 
@@ -176,13 +176,14 @@ TEST(Simulate, WhoWaitsForWhomCanBeReadFromATimeline) {
             sim::simulate(c.programs, ir::EntryKind::Train, threads(2), {1, false}, {}).timelines;
         std::vector<ir::Timeline> seen = expected;
         for (ir::Timeline& t : seen) {
-            for (ir::TimedOp& op : t.threads[0]) op.ready_s = op.start_s;
+            for (ir::TimedOp& op : t.threads[QueueName::Compute]) op.ready_s = op.start_s;
         }
         ir::match_collectives(seen);
         int waited = 0;
         for (size_t rank = 0; rank < seen.size(); ++rank) {
-            for (size_t i = 0; i < seen[rank].threads[0].size(); ++i) {
-                const ir::TimedOp &a = seen[rank].threads[0][i], &b = expected[rank].threads[0][i];
+            for (size_t i = 0; i < seen[rank].threads[QueueName::Compute].size(); ++i) {
+                const ir::TimedOp &a = seen[rank].threads[QueueName::Compute][i],
+                                  &b = expected[rank].threads[QueueName::Compute][i];
                 EXPECT_NEAR(a.ready_s, b.ready_s, 1e-12) << schedule << ", rank " << rank << ", op " << i;
                 waited += b.ready_s > b.start_s;
             }
@@ -229,7 +230,7 @@ TEST(Simulate, SlowLinksAreHiddenBehindComputeOrTheOtherWayRound) {
         const mesh::Link link{bytes_per_s, 0};
         const sim::Simulated s = simulated(p, threads(4), {1, true}, link);
         double communication = 0;
-        for (const ir::TimedOp& t : s.timelines[0].threads[1]) communication += t.op >= 0 ? t.end_s - t.ready_s : 0;
+        for (const ir::TimedOp& t : s.timelines[0].threads[QueueName::Comm]) communication += t.op >= 0 ? t.end_s - t.ready_s : 0;
         EXPECT_GE(s.step_time_s, std::max(compute, communication) - 1e-9);
         EXPECT_LT(s.step_time_s, compute + communication + 1e-9);
         least = std::min(least, s.step_time_s / std::max(compute, communication));

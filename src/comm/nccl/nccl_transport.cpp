@@ -236,8 +236,7 @@ private:
     };
     Chunks& chunks(device::Queue& queue) {
         Chunks& chunks = chunks_.at(static_cast<size_t>(queue.index()));
-        if (!chunks.scratch)
-            chunks.scratch = queue.device().allocate(transport_.options().scratch_bytes, device::MemorySpace::Device);
+        if (!chunks.scratch) chunks.scratch = queue.device().allocate(transport_.options().scratch_bytes, Place::Device);
         ensure(chunks.scratch, "nccl: no memory on the GPU for what sums are made of");
         return chunks;
     }

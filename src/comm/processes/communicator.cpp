@@ -130,7 +130,7 @@ bool ProcessCommunicator::execute_here(Group& group, int index, int position, Re
         transport_.abort(mismatch(group.ranks, index, channel.launch[0], at, channel.launch[at]));
         return false;
     }
-    device::Queue here(static_cast<device::QueueName>(index));
+    device::Queue here(static_cast<QueueName>(index));
     for (size_t i = 0; i < requests.size(); ++i) local::execute(host_moves(), here, channel.launch, i, position);
     return true;
 }
@@ -212,7 +212,7 @@ void ProcessCommunicator::receive_here(Group& group, int index, Requests request
         transport_.abort(mismatch(group.ranks, index, sent, 1, requests));
         throw Stopped();
     }
-    device::Queue here(static_cast<device::QueueName>(index));
+    device::Queue here(static_cast<QueueName>(index));
     local::receive(host_moves(), here, sent, requests);
     channel.received.add();
 }

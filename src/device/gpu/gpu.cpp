@@ -49,7 +49,7 @@ public:
         unchecked(cudaSetDevice(index_));
         for (cudaEvent_t event : events_) unchecked(cudaEventDestroy(event));
         unchecked(cudaEventDestroy(zero_));
-        for (const Block& b : blocks_) unchecked(b.place == MemorySpace::Host ? cudaFreeHost(b.memory) : cudaFree(b.memory));
+        for (const Block& b : blocks_) unchecked(b.place == Place::Host ? cudaFreeHost(b.memory) : cudaFree(b.memory));
     }
 
     bool is_host() const override { return false; }
@@ -60,16 +60,16 @@ public:
     void make_current() const { CHECK(cudaSetDevice, index_); }
 
     // Kept as long as the machine: other ranks may have copies under way from the memory of one that has ended.
-    char* allocate(int64_t wanted, MemorySpace place, cudaStream_t stream) {
+    char* allocate(int64_t wanted, Place place, cudaStream_t stream) {
         const auto bytes = static_cast<size_t>(wanted > 0 ? wanted : 1);
         void* memory = nullptr;
-        const cudaError_t error = place == MemorySpace::Host ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
+        const cudaError_t error = place == Place::Host ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
         if (error == cudaErrorMemoryAllocation) {
             forget_error();
             return nullptr;
         }
-        check(error, place == MemorySpace::Host ? "cudaMallocHost" : "cudaMalloc");
-        if (place == MemorySpace::Host) {
+        check(error, place == Place::Host ? "cudaMallocHost" : "cudaMalloc");
+        if (place == Place::Host) {
             std::memset(memory, 0, bytes);
         } else {
             CHECK(cudaMemsetAsync, memory, 0, bytes, stream);
@@ -100,7 +100,7 @@ public:
 private:
     struct Block {
         void* memory;
-        MemorySpace place;
+        Place place;
     };
 
     const AddOne add_one_;
@@ -128,11 +128,11 @@ public:
         machine_.make_current();
         int least = 0, greatest = 0;  // the greatest priority is the smallest number
         CHECK(cudaDeviceGetStreamPriorityRange, &least, &greatest);
-        for (int i = 0; i < kQueues; ++i) {
-            const auto name = static_cast<QueueName>(i);
+        for (const QueueTraits& q : kQueueTraits) {
             cudaStream_t stream = nullptr;
-            CHECK(cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking, name == QueueName::Comm ? greatest : least);
-            queues_[i].emplace(name, nullptr, this, stream);
+            const bool has_priority = q.in_steps && !q.computes;
+            CHECK(cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking, has_priority ? greatest : least);
+            queues_[q.queue].emplace(q.queue, nullptr, this, stream);
         }
     }
     ~GpuDevice() override {
@@ -142,11 +142,11 @@ public:
         }
     }
 
-    char* allocate(int64_t bytes, MemorySpace place) override {
+    char* allocate(int64_t bytes, Place place) override {
         machine_.make_current();
         return machine_.allocate(bytes, place, stream_of(queue(QueueName::Loads)));
     }
-    Queue& queue(QueueName name) override { return *queues_[static_cast<int>(name)]; }
+    Queue& queue(QueueName name) override { return *queues_[name]; }
 
     Event new_event(bool timed) override {
         machine_.make_current();
@@ -234,7 +234,7 @@ public:
 
 private:
     GpuMachine& machine_;
-    std::optional<Queue> queues_[kQueues];
+    ByQueue<std::optional<Queue>> queues_;
     bool captures_ = false;  // by the thread that gives a step
 };
 

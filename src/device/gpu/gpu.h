@@ -1,5 +1,5 @@
 // A GPU as the device of ranks: one of this process's, which its ranks share. Queues are streams; communication's has priority.
-// Memory of MemorySpace::Host is pinned. An error of the vendor's runtime is an InternalError that names the call.
+// Memory of Place::Host is pinned. An error of the vendor's runtime is an InternalError that names the call.
 #pragma once
 
 #include <cstdint>

@@ -61,14 +61,14 @@ TEST(GpuCheckpoints, WrittenBesideTrainingAreThoseThatTrainingWaitsFor) {
 }
 
 // The states that are copied, or the copies, as they stand.
-std::string bytes_of(runtime::Executor& executor, ir::Place place) {
+std::string bytes_of(runtime::Executor& executor, Place place) {
     const ir::Program& p = executor.program();
     std::string out;
     for (size_t b = 0; b < p.buffers.size(); ++b) {
         const ir::Buffer& copy = p.buffers[b];
-        if (copy.place() != ir::Place::Host) continue;
+        if (copy.place != Place::Host) continue;
         const ir::StateId state = p.states[static_cast<size_t>(copy.state)].copy_of;
-        const int buffer = place == ir::Place::Host ? static_cast<int>(b) : p.buffer(state, copy.instance);
+        const int buffer = place == Place::Host ? static_cast<int>(b) : p.buffer(state, copy.instance);
         executor.read(buffer, 0, copy.bytes, [&](const char* data) { out.append(data, static_cast<size_t>(copy.bytes)); });
     }
     return out;
@@ -87,14 +87,14 @@ public:
     // Are the copies what the states were? The n-th wait of a stream from the beginning of the copies on does nothing.
     bool copies_are_right(int64_t left_out_wait) {
         runtime::Executor& executor = trainer_.ranks().first();
-        const std::string live = bytes_of(executor, ir::Place::Device);
+        const std::string live = bytes_of(executor, Place::Device);
         const int64_t before = fakes::cuda::counts().stream_waits;
         fakes::cuda::leave_out_wait(left_out_wait);
         executor.begin_snapshot();
         trainer_.step();
         executor.snapshot();
         waits = fakes::cuda::counts().stream_waits - before;
-        return bytes_of(executor, ir::Place::Host) == live;
+        return bytes_of(executor, Place::Host) == live;
     }
 
     int64_t waits = 0;  // of streams, in the last step and its copies
@@ -148,19 +148,19 @@ TEST(GpuCheckpoints, CopiesAreAsynchronousAndTakeNoMemoryOfTheGpu) {
         // Host code reads the copies where they are.
         const fakes::cuda::Counts copied = fakes::cuda::counts();
         for (size_t b = 0; b < p.buffers.size(); ++b) {
-            if (p.buffers[b].place() == ir::Place::Host) executor.read(static_cast<int>(b), 0, 64, [](const char*) {});
+            if (p.buffers[b].place == Place::Host) executor.read(static_cast<int>(b), 0, 64, [](const char*) {});
         }
         EXPECT_EQ(fakes::cuda::counts().copies, copied.copies);
         EXPECT_EQ(fakes::cuda::counts().host_waits, copied.host_waits);
     });
     EXPECT_EQ(with, without);
-    EXPECT_GE(with, beside.compiled.programs[0].arena_bytes);
-    EXPECT_GT(beside.compiled.programs[0].host_arena_bytes, 0);
+    EXPECT_GE(with, beside.compiled.programs[0].arena_bytes[Place::Device]);
+    EXPECT_GT(beside.compiled.programs[0].arena_bytes[Place::Host], 0);
 }
 
 TEST(GpuCheckpoints, PinnedMemoryThatIsRefusedIsNamed) {
     const Saving beside = saving("async");
-    const int64_t wanted = beside.compiled.programs[0].host_arena_bytes;
+    const int64_t wanted = beside.compiled.programs[0].arena_bytes[Place::Host];
     const data::SyntheticSource data = synthetic_data(beside.recipe, beside.compiled);
     runtime::Backend gpu = fake_gpu(1);
     fakes::cuda::set_pinned_limit(wanted - 1);

@@ -25,7 +25,7 @@ TEST(GpuDevice, WhatIsForgottenShows) {
             const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
             const std::unique_ptr<Device> d = m->device({});
             Queue &loads = d->queue(QueueName::Loads), &compute = d->queue(QueueName::Compute);
-            void* const number = d->allocate(sizeof(float), MemorySpace::Device);
+            void* const number = d->allocate(sizeof(float), Place::Device);
             const Event loaded = d->new_event(), computed = d->new_event();
             d->write(loads, number, sizeof(float), [](char* to) {
                 const float given = 21;
@@ -58,7 +58,7 @@ TEST(GpuDevice, MemoryIsZeroAndHostCodeReadsWhatItHasWritten) {
     const std::unique_ptr<Device> d = m->device({});
     Queue& q = d->queue(QueueName::Loads);
     constexpr int64_t kBytes = kAccessBytes / 2 + 100;  // staging wraps
-    char* const memory = d->allocate(7 * kBytes, MemorySpace::Device);
+    char* const memory = d->allocate(7 * kBytes, Place::Device);
     for (int i = 0; i < 6; ++i)
         d->write(q, memory + i * kBytes, kBytes, [&](char* to) { std::memset(to, i + 1, static_cast<size_t>(kBytes)); });
     for (int i = 0; i < 7; ++i) {
@@ -111,9 +111,9 @@ TEST(GpuDevice, MemoryThatIsRefusedIsNone) {
     fake::set_memory_limit(1 << 20);
     const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
     const std::unique_ptr<Device> d = m->device({});
-    EXPECT_EQ(d->allocate(2 << 20, MemorySpace::Device), nullptr);
+    EXPECT_EQ(d->allocate(2 << 20, Place::Device), nullptr);
     const int64_t before = used_bytes();
-    EXPECT_NE(d->allocate(1 << 19, MemorySpace::Device), nullptr);
+    EXPECT_NE(d->allocate(1 << 19, Place::Device), nullptr);
     EXPECT_EQ(used_bytes() - before, 1 << 19);
 }
 

@@ -107,15 +107,15 @@ TEST(GpuSteps, AreWrittenDownAsTheyRunNotAsTheyAreGiven) {
         start(trainer, recipe);
         const runtime::Flight& flight = trainer.ranks().first().flight();
         trainer.step();
-        const uint64_t of_a_step = flight.begun(0);
+        const uint64_t of_a_step = flight.begun(QueueName::Compute);
         EXPECT_GT(of_a_step, 10u);
-        EXPECT_EQ(flight.last(0, 1).at(0).entry, nullptr);
+        EXPECT_EQ(flight.last(QueueName::Compute, 1).at(0).entry, nullptr);
         trainer.step_and_begin_next();
-        EXPECT_GE(flight.begun(0), 2 * of_a_step);
-        EXPECT_LT(flight.begun(0), 3 * of_a_step);
+        EXPECT_GE(flight.begun(QueueName::Compute), 2 * of_a_step);
+        EXPECT_LT(flight.begun(QueueName::Compute), 3 * of_a_step);
         trainer.step();
-        EXPECT_EQ(flight.begun(0), 3 * of_a_step);
-        EXPECT_EQ(flight.last(0, 1).at(0).entry, nullptr);
+        EXPECT_EQ(flight.begun(QueueName::Compute), 3 * of_a_step);
+        EXPECT_EQ(flight.last(QueueName::Compute, 1).at(0).entry, nullptr);
     }
 }
 
