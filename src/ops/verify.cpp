@@ -272,8 +272,8 @@ private:
                     fail("precision", fmt::format("{}, op {}: {} is {}", r.name, op.kind, t.name, name_of(t.dtype)));
             }
         };
-        check(op.in, k.wide_in, k.wide);
-        check(op.out, k.wide_out, k.wide);
+        check(op.in, k.precision.wide_in, k.precision.wide);
+        check(op.out, k.precision.wide_out, k.precision.wide);
     }
 
     // The routines of a unit keep to its element types: what crosses ranks; and what forward reads is cast from the master
@@ -290,20 +290,21 @@ private:
             if (reduces && rule(op.kind).collective) {
                 // Those with decay are exchanged as integers and then added up, where the unit says so.
                 // What replicas then share is gathered, norms and biases in the type in which they add up.
-                const bool quantized = u->quantized_gradients != 0, shares = quantized && op.kind == "all_gather";
+                const bool quantized = u->quantized_gradients != 0,
+                           shares = quantized && ir::is_collective(op, mesh::Collective::AllGather);
                 for (const TensorId t : op.in) {
                     const ir::Tensor& x = r.tensors[t];
                     if (shares && (x.dtype == Dtype::I8 || !decays(*u, x))) continue;
-                    const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
-                    if (x.dtype != expected || (quantized && op.kind == "reduce_scatter"))
+                    const Dtype expected = quantized && ir::is_collective(op, mesh::Collective::AllToAll) ? Dtype::I8 : u->reduce;
+                    if (x.dtype != expected || (quantized && ir::is_collective(op, mesh::Collective::ReduceScatter)))
                         wrong(fmt::format("{}: gradients cross ranks as {}, not {}", x.name, name_of(x.dtype),
                                           name_of(quantized ? Dtype::I8 : expected)));
                 }
             }
-            if (reduces && op.kind == "quantize" && !crosses_as_said(*u, r.tensors[op.in[0]], op.integer("bits")))
+            if (reduces && op.kind == ir::kQuantize && !crosses_as_said(*u, r.tensors[op.in[0]], op.integer("bits")))
                 wrong(fmt::format("{} crosses ranks in {} bits", r.tensors[op.in[0]].name, op.integer("bits")));
-            if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
-            if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
+            if (rule(op.kind).step_end.updates) updated[op.out[0]] = true, ++updates;
+            if (r.kind == ir::RoutineKind::Update && op.kind == ir::kCast && writes_weights(r, op) && !updated[op.in[0]])
                 wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));
         }
         if (r.kind == ir::RoutineKind::Update && updates != u->segments.size())

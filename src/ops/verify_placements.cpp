@@ -29,7 +29,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
                                                    r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what)};
     };
     if (op.group.empty()) return wrong("its group is empty");
-    if (op.kind == "slice") {
+    if (op.kind == ir::kSlice) {
         ir::Placement expected = r.tensors[op.in[0]].placement;
         const auto dim = static_cast<size_t>(op.integer("dim"));
         if (dim >= expected.dims.size()) return wrong("it has no such dim");
@@ -99,7 +99,7 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     const int64_t members = p.mesh.size(op.group);
     if (members < 2) return wrong("its group has one rank");
     const auto dim = static_cast<size_t>(op.integer("dim"));
-    const bool takes = op.kind == "block";
+    const bool takes = op.kind == ir::kBlock;
     const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
     if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
     if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
@@ -110,9 +110,9 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     }
     ir::Placement expected = block.placement;
     AxisList& axes = expected.dims[dim];
-    const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == "sum_blocks";
+    const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == ir::kSumBlocks;
     if (splits) axes = mesh::join(axes, op.group);
-    if (op.kind == "sum_blocks") {
+    if (op.kind == ir::kSumBlocks) {
         if (!mesh::is_subset(op.group, expected.partial)) return wrong("it sums what is not partial over the group");
         expected.partial = mesh::subtract(expected.partial, op.group);
     } else if (mesh::meet(expected.partial, op.group)) {
@@ -158,23 +158,23 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
         if (!is_linear(r, op, static_cast<int>(i)))
             return Violation{"partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
                                                     r.tensors[op.in[i]].name)};
-        if (static_cast<int>(i) == k.addend) continue;  // below
-        if (!k.linear_in_all_together && mesh::meet(passed, partial)) {
+        if (static_cast<int>(i) == k.sharding.addend) continue;  // below
+        if (!k.sharding.linear_in_all_together && mesh::meet(passed, partial)) {
             return Violation{"partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind)};
         }
-        if (k.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
+        if (k.sharding.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
             return Violation{"partial",
                              fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind)};
         }
         passed = mesh::unite(passed, partial);
     }
-    if (k.linear_in_all_together) {
+    if (k.sharding.linear_in_all_together) {
         for (TensorId t : op.in) {
             if (r.tensors[t].placement.partial != passed)
                 return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
         }
     }
-    if (k.addend >= 0 && r.tensors[op.in[k.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
+    if (k.sharding.addend >= 0 && r.tensors[op.in[k.sharding.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
         return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
     for (TensorId t : op.out) {
         const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
@@ -190,13 +190,14 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
 }  // namespace
 
 std::optional<Violation> wrong_placement(const ir::Program& p, const Routine& r, const Op& op) {
-    if (rule(op.kind).collective || op.kind == "slice") return wrong_collective(p, r, op);
-    if (rule(op.kind).of_blocks) return wrong_blocks(p, r, op);
-    return rule(op.kind).of_states ? std::nullopt : wrong_space_and_partial(p, r, op);
+    if (rule(op.kind).collective || op.kind == ir::kSlice) return wrong_collective(p, r, op);
+    if (rule(op.kind).sharding.of_blocks) return wrong_blocks(p, r, op);
+    return rule(op.kind).step_end.of_states ? std::nullopt : wrong_space_and_partial(p, r, op);
 }
 
 std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r) {
-    if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).of_blocks; })) return std::nullopt;
+    if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).sharding.of_blocks; }))
+        return std::nullopt;
     std::vector<AxisList> over(r.tensors.size());  // the group whose blocks a tensor is one of
     for (const Op& op : r.ops) {
         AxisList group;
@@ -206,8 +207,8 @@ std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r
         if (meets && mesh::meet(group, op.group))
             return Violation{"blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
                                                    r.name, op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
-        if (op.kind == "block") group = mesh::unite(group, op.group);
-        else if (rule(op.kind).of_blocks) group = mesh::subtract(group, op.group);
+        if (op.kind == ir::kBlock) group = mesh::unite(group, op.group);
+        else if (rule(op.kind).sharding.of_blocks) group = mesh::subtract(group, op.group);
         for (TensorId t : op.out) over[t] = group;
     }
     return std::nullopt;

@@ -89,7 +89,7 @@ private:
     // A rank's parts of the segment's matrices, in their own dims.
     std::vector<TensorId> unpacked(const ir::Segment& segment, TensorId flat) {
         Op op;
-        op.kind = "unpack";
+        op.kind = ir::kUnpack;
         op.in = {flat};
         for (const ir::Member& m : segment.members) {
             const ir::Parameter& param = *program_.param(m.param);
@@ -105,7 +105,7 @@ private:
     TensorId packed(const ir::Segment& segment, const std::string& name, const Placement& at,
                     const std::vector<TensorId>& parts) {
         Op op;
-        op.kind = "pack";
+        op.kind = ir::kPack;
         for (size_t k = 0; k < parts.size(); ++k)
             op.in.push_back(orthogonal(*program_.param(segment.members[k].param), parts[k]));
         op.out = {temporary(name, flat_, type_, at)};
