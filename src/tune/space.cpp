@@ -12,7 +12,7 @@ namespace lockstep::tune {
 
 bool is_held(const compile::Config& base, const char* key) {
     const auto it = base.origins.find(key);
-    return it != base.origins.end() && it->second.starts_with("flag");
+    return it != base.origins.end() && it->second.is_flag();
 }
 
 namespace {
