@@ -25,8 +25,8 @@ bool stands_as(const ir::Placement& expected, const ir::Placement& given) {
 
 Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
     const auto wrong = [&](const std::string& what) -> Found {
-        return Violation{"collective", fmt::format("{}, {} of {}: {}", r.name, op.kind,
-                                                   r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what)};
+        return Violation{Invariant::Collective, fmt::format("{}, {} of {}: {}", r.name, op.kind,
+                                                            r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what)};
     };
     if (op.group.empty()) return wrong("its group is empty");
     if (op.kind == ir::kSlice) {
@@ -94,7 +94,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
 // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
 Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     const auto wrong = [&](const std::string& what) -> Found {
-        return Violation{"blocks", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what)};
+        return Violation{Invariant::Blocks, fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what)};
     };
     const int64_t members = p.mesh.size(op.group);
     if (members < 2) return wrong("its group has one rank");
@@ -135,7 +135,7 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                 for (const auto& [dim, others] : space) {
                     if (dim == r.tensors[t].dims[i]) known = others;
                     else if (mesh::meet(*others, axes))
-                        return Violation{"space",
+                        return Violation{Invariant::Space,
                                          fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
                                                      "of blocks, not all",
                                                      r.name, op.kind, p.mesh.text(mesh::intersect(*others, axes)),
@@ -143,8 +143,8 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                                                      r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name)};
                 }
                 if (known && *known != axes) {
-                    return Violation{"space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,
-                                                          r.tensors[t].name)};
+                    return Violation{Invariant::Space, fmt::format("{}, op {}: {} does not stand where the op runs", r.name,
+                                                                   op.kind, r.tensors[t].name)};
                 }
                 if (known) continue;
                 space.emplace_back(r.tensors[t].dims[i], &axes);
@@ -156,14 +156,14 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
         const AxisList& partial = r.tensors[op.in[i]].placement.partial;
         if (partial.empty()) continue;
         if (!is_linear(r, op, static_cast<int>(i)))
-            return Violation{"partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
-                                                    r.tensors[op.in[i]].name)};
+            return Violation{Invariant::Partial, fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name,
+                                                             op.kind, r.tensors[op.in[i]].name)};
         if (static_cast<int>(i) == k.sharding.addend) continue;  // below
         if (!k.sharding.linear_in_all_together && mesh::meet(passed, partial)) {
-            return Violation{"partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind)};
+            return Violation{Invariant::Partial, fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind)};
         }
         if (k.sharding.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
-            return Violation{"partial",
+            return Violation{Invariant::Partial,
                              fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind)};
         }
         passed = mesh::unite(passed, partial);
@@ -171,15 +171,16 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
     if (k.sharding.linear_in_all_together) {
         for (TensorId t : op.in) {
             if (r.tensors[t].placement.partial != passed)
-                return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
+                return Violation{Invariant::Partial,
+                                 fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
         }
     }
     if (k.sharding.addend >= 0 && r.tensors[op.in[k.sharding.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
-        return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
+        return Violation{Invariant::Partial, fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
     for (TensorId t : op.out) {
         const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
         if (r.tensors[t].placement.partial != expected) {
-            return Violation{"partial",
+            return Violation{Invariant::Partial,
                              fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name,
                                          p.mesh.text(expected), p.mesh.text(r.tensors[t].placement.partial))};
         }
@@ -205,8 +206,9 @@ std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r
         const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
         const bool meets = kind && *kind != mesh::Collective::Permute;
         if (meets && mesh::meet(group, op.group))
-            return Violation{"blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
-                                                   r.name, op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
+            return Violation{Invariant::Blocks,
+                             fmt::format("{}: {} over {} is given {}, of which each rank there has another block", r.name,
+                                         op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
         if (op.kind == ir::kBlock) group = mesh::unite(group, op.group);
         else if (rule(op.kind).sharding.of_blocks) group = mesh::subtract(group, op.group);
         for (TensorId t : op.out) over[t] = group;
