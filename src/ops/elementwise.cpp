@@ -141,7 +141,7 @@ std::string stacks(const Routine& r, TensorId whole, std::span<const TensorId> p
     }
     return parts.empty() ? "has one part or more" : "";
 }
-// For OpRule::unsplit.
+// For Sharding::unsplit.
 std::vector<DimId> stacked_dims(const Routine& r, const Op& op) {
     const TensorId a = op.in[0], b = op.out[0];
     const bool stacks = dims_of(r, a).size() < dims_of(r, b).size();

@@ -116,7 +116,7 @@ private:
         const Op& op = old_[at];
         if (!op.accumulate.empty() || replaced_.contains(at) || !has(r_.tensors[t].dims, dim)) return false;
         s.cone.insert(at);
-        if (op.kind == ir::kAdd)
+        if (ops::rule(op.kind).sharding.linear_in_all_together)
             return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, scatter, at, dim, s); });
         if (!is_by_rows(op, dim)) return false;
         for (TensorId in : op.in) {

@@ -234,7 +234,7 @@ private:
 
     TensorId reshard(TensorId v, TensorId from, const std::vector<AxisList>& dims, const AxisList& partial,
                      const std::string& why) {
-        const auto emit = [&](const char* kind, const char* tag, int dim, const AxisList& group, Placement to) {
+        const auto emit = [&](std::string_view kind, const char* tag, int dim, const AxisList& group, Placement to) {
             Op op;
             op.kind = kind;
             op.in = {from};
@@ -266,7 +266,7 @@ private:
                 Placement to = have;
                 to.dims[i] = mesh::join(to.dims[i], group);
                 to.partial = mesh::subtract(to.partial, group);
-                emit(reduces ? "reduce_scatter" : "slice", reduces ? "rs" : "sl", static_cast<int>(i), group, to);
+                emit(reduces ? "reduce_scatter" : ir::kSlice, reduces ? "rs" : "sl", static_cast<int>(i), group, to);
             }
         }
         const AxisList left = mesh::subtract(place(from).partial, partial);
