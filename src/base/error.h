@@ -12,12 +12,21 @@
 
 namespace lockstep {
 
+// The id of a refusal on which code branches: one constant for who raises it and who asks.
+struct ErrorId {
+    std::string_view text;
+    constexpr operator std::string_view() const { return text; }
+};
+
 class UserError : public std::runtime_error {
 public:
     // id: a stable dotted name such as "recipe.unknown_key". key: the recipe key, flag or file to change; may be empty.
     UserError(std::string_view id, std::string key, const std::string& message)
         : std::runtime_error(with_visible_nul(message)), id_(id), key_(std::move(key)) {}
     const std::string& id() const { return id_; }
+    bool is(ErrorId id) const { return id_ == id.text; }
+    // What it is about, the id up to the dot: "recipe".
+    std::string_view area() const { return std::string_view(id_).substr(0, id_.find('.')); }
     const std::string& key() const { return key_; }
 
 private:

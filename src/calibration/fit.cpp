@@ -3,6 +3,8 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string_view>
 
 #include "base/parallel.h"
 
@@ -15,10 +17,11 @@ constexpr int kMostRounds = 12;
 
 // The most that a constant can be: shares end at 1.
 double upper_bound(const FittedConstant& c) {
+    constexpr std::string_view kShares[] = {
+        "efficiency",        "message_efficiency", "product_efficiency", "bandwidth_efficiency",
+        "beside_collective", "of_products",        "unaligned"};
     const std::string name = c.known.key.substr(c.known.key.rfind('.') + 1);
-    const bool share =
-        name.ends_with("efficiency") || name == "of_products" || name == "beside_collective" || name == "unaligned";
-    return share ? 1 : 1e24;
+    return std::find(std::begin(kShares), std::end(kShares), name) != std::end(kShares) ? 1 : 1e24;
 }
 
 class Problem {

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "ops/rule.h"
+
 namespace lockstep::check {
 namespace {
 
@@ -86,7 +88,7 @@ private:
             const auto first = std::find_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) {
                 return std::find(op.in.begin(), op.in.end(), t) != op.in.end();
             });
-            if (first == r.ops.end() || first->kind != "append")
+            if (first == r.ops.end() || first->kind != ir::kAppend)
                 fail(i, fmt::format("reads {} without having appended to it", r.tensors[t].name));
         }
     }
@@ -368,8 +370,8 @@ private:
     void snapshot(int i, const ir::Routine& r, const ir::Call& c) {
         for (const ir::Op& op : r.ops) {
             const ir::Tensor &from = r.tensors[op.in[0]], &to = r.tensors[op.out[0]];
-            if (op.kind != "rename" || from.port < 0 || to.port < 0 || from.dtype != to.dtype || from.placement != to.placement ||
-                from.offset_bytes != to.offset_bytes || op.kernel != ir::kDeviceCopy)
+            if (!ops::rule(op.kind).copies || from.port < 0 || to.port < 0 || from.dtype != to.dtype ||
+                from.placement != to.placement || from.offset_bytes != to.offset_bytes || op.kernel != ir::kDeviceCopy)
                 return fail(i, fmt::format("{} is no copy of {}", to.name, from.name));
             const ir::Port &of = r.ports[from.port], &copy = r.ports[to.port];
             if (of.state < 0 || copy.state < 0 || p_.state_of(copy).copy_of != of.state)

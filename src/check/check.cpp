@@ -285,7 +285,7 @@ std::string wrong_cut(const std::vector<const ir::Program*>& ranks) {
 
 std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
     if (const auto violation = ops::verify(p))
-        return Refusal{violation->invariant, fmt::format("rank {}: {}", rank, violation->message)};
+        return Refusal{std::string(name_of(violation->invariant)), fmt::format("rank {}: {}", rank, violation->message)};
     if (const std::string wrong = wrong_places(p); !wrong.empty())
         return Refusal{"memory", fmt::format("rank {}, {}", rank, wrong)};
     for (const ir::Entry& e : p.entries) {

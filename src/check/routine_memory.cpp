@@ -150,7 +150,7 @@ private:
         }
     }
     // A new name for the operand's bytes: no kernel runs, or one that finds both in one place and does nothing.
-    bool only_names(const Op& op) const { return ops::rule(op.kind).view && place(op.in[0]) == place(op.out[0]); }
+    bool only_names(const Op& op) const { return ops::rule(op.kind).memory.view && place(op.in[0]) == place(op.out[0]); }
 
     void run(const Op& op) {
         const bool is_skipped = ir::is_view(r_, op);
@@ -174,7 +174,7 @@ private:
     }
 
     void read(const Op& op, TensorId t) {
-        if (op.kind == "zero_padding") return;  // it only writes, between what stands there
+        if (ops::rule(op.kind).step_end.clears) return;  // it only writes, between what stands there
         if (may_be_new(value(t)))
             return fail_op(fmt::format("reads {} before it is added to, when it may hold nothing", name(t)));
         holds(t, "reads");
@@ -228,14 +228,14 @@ private:
     }
     bool may_rewrite(const Op& op, size_t result, size_t operand) const {
         const ops::OpRule& rule = ops::rule(op.kind);
-        if (result == 0 && static_cast<int>(operand) == rule.in_place && op.attrs.contains("in_place")) return true;
+        if (result == 0 && static_cast<int>(operand) == rule.memory.in_place && op.attrs.contains("in_place")) return true;
         const bool grouped = rule.collective && result == operand;
-        return std::any_of(rule.rewrites.begin(), rule.rewrites.end(), [&](const ops::Rewrite& w) {
+        return std::any_of(rule.memory.rewrites.begin(), rule.memory.rewrites.end(), [&](const ops::Rewrite& w) {
             return grouped || (w.result == static_cast<int>(result) && w.operand == static_cast<int>(operand));
         });
     }
     void must_rewrite(const Op& op) {
-        for (const ops::Rewrite& w : ops::rule(op.kind).rewrites) {
+        for (const ops::Rewrite& w : ops::rule(op.kind).memory.rewrites) {
             if (!w.must || w.result >= static_cast<int>(op.out.size()) || w.operand >= static_cast<int>(op.in.size())) continue;
             const TensorId in = op.in[static_cast<size_t>(w.operand)], out = op.out[static_cast<size_t>(w.result)];
             if (place(in) != place(out))
@@ -248,7 +248,7 @@ private:
         if (at.space != scratch_ && r_.ports[static_cast<size_t>(at.space)].access == Access::Read)
             return fail_op(fmt::format("writes {} into port {}, which it may only read", name(t),
                                        r_.ports[static_cast<size_t>(at.space)].name));
-        if (op.kind != "zero_padding") {
+        if (!ops::rule(op.kind).step_end.clears) {
             value(t) = written(t);
             return contents(at).set(at.bytes, value(t));
         }
@@ -271,20 +271,20 @@ private:
             if (elements(t) != elements(op.in[0]))
                 fail_op(fmt::format("runs over {}, and {} has another number of elements", name(op.in[0]), name(t)));
         };
-        if (rule.obeys_control) {
+        if (rule.step_end.obeys_control) {
             std::for_each(op.in.begin(), op.in.end() - 1, even);
             std::for_each(op.out.begin(), op.out.end(), even);
         }
-        if (op.kind == "copy" || op.kind == "reshape" || op.kind == "rename" || op.kind == "accumulate") even(op.out[0]);
-        if (op.kind == "zero_padding") within(op, std::get<std::vector<int64_t>>(op.attrs.at("ranges")), elements(op.out[0]));
-        if (op.kind == "pack" || op.kind == "unpack") {
-            const std::vector<TensorId>& parts = op.kind == "pack" ? op.in : op.out;
+        if (rule.copies || rule.accumulates) even(op.out[0]);
+        if (rule.step_end.clears) within(op, std::get<std::vector<int64_t>>(op.attrs.at("ranges")), elements(op.out[0]));
+        if (op.kind == ir::kPack || op.kind == ir::kUnpack) {
+            const std::vector<TensorId>& parts = op.kind == ir::kPack ? op.in : op.out;
             std::vector<int64_t> ranges;
             for (size_t i = 0; i < parts.size(); ++i) {
                 const int64_t begin = std::get<std::vector<int64_t>>(op.attrs.at("begins"))[i];
                 ranges.insert(ranges.end(), {begin, begin + elements(parts[i])});
             }
-            within(op, ranges, elements(op.kind == "pack" ? op.out[0] : op.in[0]));
+            within(op, ranges, elements(op.kind == ir::kPack ? op.out[0] : op.in[0]));
         }
     }
     // Pairs [begin, end) that ascend.
@@ -292,7 +292,7 @@ private:
         const bool ascend = std::is_sorted(ranges.begin(), ranges.end()) && ranges.size() % 2 == 0;
         if (!ascend || (!ranges.empty() && (ranges.front() < 0 || ranges.back() > elements)))
             fail_op(fmt::format("its ranges do not ascend inside the {} elements of {}", elements,
-                                name(op.kind == "unpack" ? op.in[0] : op.out[0])));
+                                name(op.kind == ir::kUnpack ? op.in[0] : op.out[0])));
     }
 
     struct Written {

@@ -156,7 +156,7 @@ namespace {
 void require_own_name(const std::string& folder, const Manifest& m) {
     const auto named = step_of(folder);
     if (!named || *named == m.steps) return;
-    throw UserError("checkpoint.other_step", folder,
+    throw UserError(kOtherStep, folder,
                     fmt::format("{} holds the checkpoint of step {}: it was renamed. Give it its own name back ({}), or take it "
                                 "out of the folder of checkpoints",
                                 folder, m.steps, fs::path(folder_of("", m.steps)).filename().string()));
@@ -197,8 +197,7 @@ Manifest read_manifest(const std::string& folder) {
 SafetensorsReader open_file(const std::string& folder, const Manifest& manifest, const std::string& file) {
     const auto found = manifest.files.find(file);
     if (found == manifest.files.end()) {
-        throw UserError("checkpoint.no_such_file", folder,
-                        fmt::format("checkpoint {} holds no {}: only the model was saved", folder, file));
+        throw UserError(kNoSuchFile, folder, fmt::format("checkpoint {} holds no {}: only the model was saved", folder, file));
     }
     return SafetensorsReader(folder + "/" + file, found->second);
 }

@@ -9,10 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 
 namespace lockstep::checkpoint {
+
+// Refusals that a run tells apart from damage.
+inline constexpr ErrorId kNoSuchFile{"checkpoint.no_such_file"};
+inline constexpr ErrorId kOtherStep{"checkpoint.other_step"};
 
 inline const std::string kModelFile = "model.safetensors", kOptimizerFile = "optimizer.safetensors";
 

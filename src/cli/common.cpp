@@ -22,7 +22,7 @@ void print_json(const nlohmann::ordered_json& value) {
 }
 
 nlohmann::ordered_json with_source(nlohmann::ordered_json value, const interop::Reading& reading) {
-    if (reading.kind != "recipe") value["from"] = reading.json();
+    if (reading.kind != interop::Reading::Kind::Recipe) value["from"] = reading.json();
     return value;
 }
 

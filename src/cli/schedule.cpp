@@ -47,7 +47,7 @@ schedules::Table read_table(const ScheduleArgs& args) {
     try {
         return schedules::read_csv(file.text, {args.file, args.ranks, args.microbatches});
     } catch (const UserError& e) {
-        throw UserError(e.id(), e.id() == "pipeline.csv_ranks" ? "--ranks" : "--from", e.what());
+        throw UserError(e.id(), e.is(schedules::kOtherRanks) ? "--ranks" : "--from", e.what());
     }
 }
 

@@ -99,7 +99,7 @@ Config values_of(const Recipe& recipe) {
 
 std::string Config::where(std::string_view key) const {
     const auto it = origins.find(key);
-    return it == origins.end() ? "" : it->second + ": ";
+    return it == origins.end() ? "" : it->second.text + ": ";
 }
 
 Config config_of(const Recipe& recipe) {

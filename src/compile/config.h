@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "compile/origin.h"
 #include "ir/program.h"
 #include "passes/optimizer.h"
 
@@ -345,8 +346,7 @@ struct Config {
         bool operator==(const FaultTolerance&) const = default;
     } fault_tolerance;
 
-    // Of keys that were set, the file and line or the flag.
-    std::map<std::string, std::string, std::less<>> origins;
+    Origins origins;
     bool is_set(std::string_view key) const { return origins.find(key) != origins.end(); }
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;

@@ -73,7 +73,7 @@ Objection set_batch(const Config& config, Layout& l) {
     l.microbatches = ceil_div(l.global_batch / islands, l.local_batch * l.data_ranks);
     if (l.microbatches > kMostMicrobatches) {
         return UserError(
-            "recipe.too_many_microbatches", "training.global_batch_size",
+            kTooManyMicrobatches, "training.global_batch_size",
             fmt::format("{}training.global_batch_size = {} makes {} microbatches of {} sequences on {} data ranks: at most "
                         "{} can be planned; lower it, or raise {}",
                         config.where("training.global_batch_size"), l.global_batch, l.microbatches, l.local_batch, l.data_ranks,
@@ -83,7 +83,7 @@ Objection set_batch(const Config& config, Layout& l) {
     const int64_t chunks = t.fuse_loss ? ceil_div(l.local_batch * l.seq_len, loss_chunk_tokens(config, {})) : 1;
     const int64_t layers = config.model.size("n_layers");
     if (static_cast<double>(l.microbatches) * static_cast<double>(layers + chunks) <= kMostRuns) return std::nullopt;
-    return UserError("recipe.too_many_microbatches", "training.global_batch_size",
+    return UserError(kTooManyMicrobatches, "training.global_batch_size",
                      fmt::format("a step runs {} layers and {} chunks of the loss {} times, once for each microbatch: at most "
                                  "{} runs can be planned; lower training.global_batch_size or training.seq_len, or raise the "
                                  "sequences of a microbatch or training.loss_chunk_tokens",

@@ -13,6 +13,8 @@
 
 namespace lockstep::compile {
 
+inline constexpr ErrorId kTooManyMicrobatches{"recipe.too_many_microbatches"};
+
 struct Layout {
     mesh::Mesh mesh;
     int64_t ranks = 1;         // of all islands

@@ -166,10 +166,10 @@ Recipe::Recipe() {
     for (const RecipeKey& k : recipe_keys()) values_[k.name] = k.default_value;
 }
 
-void Recipe::assign(const std::string& key, std::optional<Value> value, const std::string& origin) {
+void Recipe::assign(const std::string& key, std::optional<Value> value, const Origin& origin) {
     if (const RecipeKey* known = find_key(key)) {
-        values_[key] = fit(known->default_value, std::move(value), key, origin);
-        require_allowed(known->allowed, values_[key], key, origin);
+        values_[key] = fit(known->default_value, std::move(value), key, origin.text);
+        require_allowed(known->allowed, values_[key], key, origin.text);
         origins_[key] = origin;
         return;
     }
@@ -182,8 +182,8 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const st
                     else return v;
                 },
                 k.default_value);
-            model_values_[k.name] = fit(wanted, std::move(value), key, origin);
-            require_allowed(k.allowed, model_values_[k.name], key, origin);
+            model_values_[k.name] = fit(wanted, std::move(value), key, origin.text);
+            require_allowed(k.allowed, model_values_[k.name], key, origin.text);
             origins_[key] = origin;
             return;
         }
@@ -197,12 +197,14 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const st
     const std::string parent = key.substr(0, key.rfind('.'));
     if (std::find(names.begin(), names.end(), parent) != names.end())
         throw UserError("recipe.unknown_key", key,
-                        fmt::format("{}: there is no key {}: {} has a value and no keys below it", origin, key, parent));
+                        fmt::format("{}: there is no key {}: {} has a value and no keys below it", origin.text, key, parent));
     throw UserError("recipe.unknown_key", key,
-                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, names)));
+                    fmt::format("{}: there is no key {}; the nearest is {}", origin.text, key, nearest_key(key, names)));
 }
 
-void Recipe::set(const std::string& key, Value value, const std::string& origin) { assign(key, std::move(value), origin); }
+void Recipe::set(const std::string& key, Value value, const std::string& origin) {
+    assign(key, std::move(value), Origin::file(origin));
+}
 
 const Value& Recipe::value(std::string_view key) const {
     const auto it = values_.find(key);
@@ -221,7 +223,7 @@ bool Recipe::is_set(std::string_view key) const { return origins_.find(key) != o
 
 std::string Recipe::where(std::string_view key) const {
     const auto it = origins_.find(key);
-    return it == origins_.end() ? "" : it->second + ": ";
+    return it == origins_.end() ? "" : it->second.text + ": ";
 }
 
 ir::Attrs Recipe::model_shape() const {
@@ -251,7 +253,7 @@ ir::Attrs Recipe::model_shape() const {
         if (!shape.contains(k)) {
             throw UserError("recipe.model_key", "model." + k,
                             fmt::format("{}: the model {} has no key {}; `lockstep recipe` lists what it has",
-                                        origins_.find("model." + k)->second, model->name, k));
+                                        origins_.find("model." + k)->second.text, model->name, k));
         }
         if (const auto* i = std::get_if<int64_t>(&v)) shape[k] = *i;
         if (const auto* d = std::get_if<double>(&v)) shape[k] = *d;
@@ -291,7 +293,7 @@ void Recipe::require_available() const {
         "recipe.not_available", first_key,
         fmt::format("{}: asks for what this version of Lockstep does not have:{}\nLeave these keys out, or set them to "
                     "their defaults (`lockstep recipe KEY` prints a default)",
-                    origin == origins_.end() ? first_key : origin->second, list));
+                    origin == origins_.end() ? first_key : origin->second.text, list));
 }
 
 std::vector<const RecipeKey*> Recipe::ignored() const {

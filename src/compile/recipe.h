@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/allowed.h"
+#include "compile/origin.h"
 #include "ir/program.h"
 
 namespace lockstep::compile {
@@ -68,7 +69,7 @@ public:
     // Sections as objects: what torchtitan writes to job.save_config_file and prints with job.print_config.
     static Recipe from_json(const std::string& json, const std::string& origin);
 
-    // `text` as it would stand in TOML, quotes optional. Throws UserError as above; origin "flag".
+    // `text` as it would stand in TOML, quotes optional. Throws UserError as above. Its origin is the flag.
     void set(const std::string& key, const std::string& text);
     // As a file of another system says it. Throws UserError as above.
     void set(const std::string& key, Value value, const std::string& origin);
@@ -80,8 +81,8 @@ public:
     const std::string& text(std::string_view key) const;
     const std::vector<std::string>& list(std::string_view key) const;
     const std::vector<double>& numbers(std::string_view key) const;
-    bool is_set(std::string_view key) const;                                                     // by file or flag
-    const std::map<std::string, std::string, std::less<>>& origins() const { return origins_; }  // of keys that were set
+    bool is_set(std::string_view key) const;  // by file or flag
+    const Origins& origins() const { return origins_; }
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;
 
@@ -104,11 +105,11 @@ public:
 
 private:
     // No value: one of a type that no key has.
-    void assign(const std::string& key, std::optional<Value> value, const std::string& origin);
+    void assign(const std::string& key, std::optional<Value> value, const Origin& origin);
 
     std::map<std::string, Value, std::less<>> values_;
-    std::map<std::string, std::string, std::less<>> origins_;  // of keys that were set
-    std::map<std::string, Value, std::less<>> model_values_;   // keys of [model] that belong to the model
+    Origins origins_;
+    std::map<std::string, Value, std::less<>> model_values_;  // keys of [model] that belong to the model
     std::map<std::string, Value, std::less<>> extensions_;  // keys of torchtitan's extensions, which belong to missing techniques
 };
 

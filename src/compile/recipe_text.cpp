@@ -170,8 +170,8 @@ void take_their_default(Recipe& recipe, const std::string& origin) {
 
 bool Recipe::is_torchtitans() const {
     bool has_theirs = false;
-    for (const auto& [key, where] : origins()) {
-        if (where.starts_with("flag")) continue;
+    for (const auto& [key, origin] : origins()) {
+        if (origin.is_flag()) continue;
         if (is_of_lockstep_alone(*this, key)) return false;
         const RecipeKey* known = find_key(key);
         has_theirs |= !known || known->status != KeyStatus::Acts || key == "training.dataset";
@@ -184,7 +184,7 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
     try {
         assign_all(parse_toml(text, origin), origin,
                    [&](const std::string& key, std::optional<Value> value, const std::string& where) {
-                       recipe.assign(key, std::move(value), where);
+                       recipe.assign(key, std::move(value), Origin::file(where));
                    });
         if (recipe.is_torchtitans()) take_their_default(recipe, origin);
     } catch (const TomlExcess& e) {
@@ -213,7 +213,7 @@ Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
     Recipe recipe;
     try {
         assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
-            recipe.assign(key, std::move(value), where);
+            recipe.assign(key, std::move(value), Origin::file(where));
         });
     } catch (const UserError& e) {
         throw with_kind(e, text, origin, kRecipeKind);
@@ -245,8 +245,8 @@ Recipe Recipe::from_text_of(const std::string& path, const std::string& toml) {
 }
 
 void Recipe::set(const std::string& key, const std::string& text) {
-    const std::string origin = "flag --" + key;
-    if (!is_utf8(text)) throw UserError("recipe.syntax", key, fmt::format("{}: the value is not UTF-8", origin));
+    const Origin origin = Origin::flag(key);
+    if (!is_utf8(text)) throw UserError("recipe.syntax", key, fmt::format("{}: the value is not UTF-8", origin.text));
     std::optional<Value> value = text;
     const RecipeKey* known = find_key(key);
     const auto wants = [&](auto of_type) { return known && std::holds_alternative<decltype(of_type)>(known->default_value); };

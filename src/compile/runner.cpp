@@ -60,7 +60,7 @@ void Runner::verify(const char* name) const {
     parallel_for(programs_.size(), [&](size_t i) {
         if (const auto violation = ops::verify(programs_[i])) {
             throw InternalError(
-                fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
+                fmt::format("pass {} broke the invariant '{}': {}", name, name_of(violation->invariant), violation->message));
         }
     });
 }

@@ -11,6 +11,7 @@
 #include "data/bpe_trainer.h"
 #include "data/file_corpus.h"
 #include "data/split_writer.h"
+#include "data/tokenizer_json.h"
 
 namespace lockstep::data {
 namespace fs = std::filesystem;
@@ -107,7 +108,7 @@ Tokenizer load_tokenizer(const std::string& json, const std::string& path, const
         if (by_known_name && is_named) refuse();
         return loaded;
     } catch (const UserError& error) {
-        if (error.id() == "data.tokenizer_no_separator" && (is_named || !documents.broken.empty())) refuse();
+        if (error.is(kNoSeparator) && (is_named || !documents.broken.empty())) refuse();
         throw;
     }
 }

@@ -180,7 +180,7 @@ private:
         const std::vector<int32_t> known = known_separators(parts_);
         if (!known.empty()) return known.front();
         throw UserError(
-            "data.tokenizer_no_separator", "--end-token",
+            kNoSeparator, "--end-token",
             fmt::format("{} has none of the special added tokens that end a document ('{}'), and no "
                         "tokenizer_config.json beside it names one as eos_token. Say with --end-token which token ends "
                         "a document.",

@@ -6,9 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "data/tokenizer.h"
 
 namespace lockstep::data {
+
+inline constexpr ErrorId kNoSeparator{"data.tokenizer_no_separator"};
 
 // `origin` names the text in error messages. Errors: data.tokenizer_malformed, data.tokenizer_unsupported,
 // data.tokenizer_no_separator, data.no_such_token, data.split_pattern.

@@ -498,7 +498,7 @@ void assume_deepspeed_optimizer(const std::string& text, Reading& r) {
 
 Reading read_deepspeed_alone(const std::string& text, const std::string& path, const ReadOptions& options) {
     Reading r;
-    r.kind = "DeepSpeed";
+    r.kind = Reading::Kind::DeepSpeed;
     Refusals refusals;
     read_deepspeed(text, path, r, refusals, options);
     refusals.require_none(path);
@@ -518,7 +518,7 @@ Reading read_deepspeed_alone(const std::string& text, const std::string& path, c
                      "--model.flavor (`lockstep recipe model.flavor`), or --model.dim, --model.n_layers, "
                      "--model.n_heads and --model.vocab_size; or give the script whose --deepspeed_config it is",
                      path)});
-    r.notes.emplace_back("training.dataset_path: the folder that `lockstep data prepare` makes of your text");
+    r.notes.push_back({"training.dataset_path", "the folder that `lockstep data prepare` makes of your text"});
     return r;
 }
 

@@ -210,7 +210,7 @@ bool is_later_torchtitan(const nlohmann::json& json) { return json.is_object() &
 
 Reading read_later_torchtitan(const nlohmann::json& json, const std::string& path) {
     Reading r;
-    r.kind = "torchtitan";
+    r.kind = Reading::Kind::Torchtitan;
     LaterTitan(json, path, r).read();
     return r;
 }

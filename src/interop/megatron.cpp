@@ -267,7 +267,7 @@ Reading read_megatron(const std::string& text, const std::string& path, const Re
     Arguments args(launch.arguments, path);
     Reading reading;
     Refusals refusals;
-    reading.kind = "Megatron-LM";
+    reading.kind = Reading::Kind::Megatron;
     for (const Word& w : script.unread)
         reading.unmapped.push_back({w.text, w.where, fmt::format("is not read, and may set variables: {}", w.why)});
     MegatronJob job{args, reading, refusals, args.has("deepspeed"), world_of(launch.launcher), {}};

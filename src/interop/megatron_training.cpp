@@ -247,8 +247,8 @@ void read_data(MegatronJob& j) {
         j.args.require_no_value(*a);
         j.map(*a, "training.dataset", std::string("synthetic"));
     } else {
-        j.reading.notes.emplace_back(
-            "training.dataset_path: the folder that `lockstep data prepare` makes of --data-path's .bin and .idx files");
+        j.reading.notes.push_back(
+            {"training.dataset_path", "the folder that `lockstep data prepare` makes of --data-path's .bin and .idx files"});
     }
     const Argument *masks = j.take({"reset-attention-mask"}), *positions = j.take({"reset-position-ids"});
     if (masks && positions) {

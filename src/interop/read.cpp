@@ -34,7 +34,6 @@ const char* const kPrinted = "Running with configs: {";
 
 Reading of_recipe(Recipe recipe) {
     Reading r;
-    r.kind = "recipe";
     r.recipe = std::move(recipe);
     return r;
 }

@@ -53,6 +53,19 @@ void require_batch(const Reading& r) {
 
 }  // namespace
 
+std::string_view name_of(Reading::Kind kind) {
+    switch (kind) {
+        case Reading::Kind::Recipe: return "recipe";
+        case Reading::Kind::Transformers: return "transformers";
+        case Reading::Kind::Torchtitan: return "torchtitan";
+        case Reading::Kind::Megatron: return "Megatron-LM";
+        case Reading::Kind::DeepSpeed: return "DeepSpeed";
+        case Reading::Kind::Checkpoint: return "checkpoint";
+        case Reading::Kind::Run: return "run";
+    }
+    return "";
+}
+
 std::string Item::text() const { return fmt::format("{}{}{}: {}", where, where.empty() ? "" : ": ", said, becomes); }
 
 void Reading::map(const std::string& said, const std::string& where, const std::string& key, const compile::Value& value) {
@@ -70,7 +83,7 @@ void Reading::map(const std::string& said, const std::string& where, const std::
 
 void Reading::assume(const std::string& said, const std::string& key, const compile::Value& value) {
     if (recipe.is_set(key)) return;
-    recipe.set(key, value, fmt::format("{}'s default {}", kind, said));
+    recipe.set(key, value, fmt::format("{}'s default {}", name_of(kind), said));
     assumed.push_back({said, "", fmt::format("{} = {}", key, compile::text_of(value))});
 }
 
@@ -117,13 +130,14 @@ void Reading::require_whole(const std::string& path) const {
 }
 
 std::vector<std::string> Reading::to_be_set() const {
-    std::vector<std::string> out = notes;
+    std::vector<std::string> out;
+    for (const Note& n : notes) out.push_back(n.key.empty() ? n.text : n.key + ": " + n.text);
     for (const Question& q : questions) out.push_back(q.text);
     return out;
 }
 
 nlohmann::ordered_json Reading::json() const {
-    nlohmann::ordered_json out = {{"kind", kind}};
+    nlohmann::ordered_json out = {{"kind", name_of(kind)}};
     for (const List& list : kLists) {
         out[list.name] = nlohmann::ordered_json::array();
         for (const Item& item : this->*list.items)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compile/recipe.h"
@@ -26,10 +27,17 @@ struct Question {
     bool of_training = false;  // no plan depends on the answer
 };
 
+// What is still to be set.
+struct Note {
+    std::string key;  // empty: several
+    std::string text;
+};
+
 struct Reading {
-    std::string kind;  // "recipe", "transformers", "Megatron-LM", "DeepSpeed"
+    enum class Kind { Recipe, Transformers, Torchtitan, Megatron, DeepSpeed, Checkpoint, Run };
+    Kind kind = Kind::Recipe;
     compile::Recipe recipe;
-    std::vector<std::string> notes;  // what is still to be set
+    std::vector<Note> notes;
     std::vector<Item> mapped, no_effect, assumed, unmapped;
     std::vector<Item> left_out;  // what the run has and the recipe lacks: a plan is of the run without it
     std::vector<Question> questions;
@@ -57,6 +65,8 @@ struct Reading {
     // A TOML file: comments that say where it comes from, the lists, and what is missing and still to be set; then what acts.
     std::string toml(const std::string& path) const;
 };
+
+std::string_view name_of(Reading::Kind kind);  // "Megatron-LM"
 
 // Everything that a file asks for and no recipe can have, refused at once.
 class Refusals {

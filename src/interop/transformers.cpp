@@ -52,7 +52,7 @@ Reading read_transformers(const std::string& path) {
     const nlohmann::json json = checkpoint::read_config(path);
     const models::HuggingFaceModel model = checkpoint::model_of_config(path);
     Reading r;
-    r.kind = "transformers";
+    r.kind = Reading::Kind::Transformers;
     r.recipe = recipe_of(model);
     const std::string folder = fs::path(path).parent_path().string();
     r.recipe.set("checkpoint.enable", "true");
@@ -74,8 +74,8 @@ Reading read_transformers(const std::string& path) {
                             "parallelism.pipeline_parallel_degree"})
         r.assumed.push_back({"a config.json does not say it", "",
                              fmt::format("{} = {}, Lockstep's default", key, compile::text_of(r.recipe.value(key)))});
-    r.notes.emplace_back(
-        "batch, layout and recompute: now `lockstep tune NAME.toml --cluster FILE --ranks N` finds the fastest that fits");
+    r.notes.push_back(
+        {"", "batch, layout and recompute: now `lockstep tune NAME.toml --cluster FILE --ranks N` finds the fastest that fits"});
     return r;
 }
 

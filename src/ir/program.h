@@ -460,6 +460,7 @@ struct Program {
 // The row of the op in the table of collectives (mesh/collective.h). Throws InternalError for an op that is none.
 mesh::Collective collective_of(const Op& op);
 inline const mesh::CollectiveTraits& traits_of(const Op& op) { return mesh::traits_of(collective_of(op)); }
+inline bool is_collective(const Op& op, mesh::Collective kind) { return mesh::collective_named(op.kind) == kind; }
 // Send, Recv or Wait: `t` goes to pipeline rank `peer`, or comes from it.
 Op point_to_point(const mesh::Mesh& mesh, mesh::Collective kind, TensorId t, int64_t peer);
 

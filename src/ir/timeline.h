@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "ir/kinds.h"
 #include "ir/program.h"
 
 namespace lockstep::ir {
@@ -25,7 +26,7 @@ struct Timeline {
 
 // An op that only gives bytes another name: nothing runs, nothing is recorded.
 inline bool is_view(const Routine& routine, const Op& op) {
-    return (op.kind == "rename" || op.kind == "block") && routine.tensors[op.out[0]].view_of >= 0;
+    return (op.kind == kRename || op.kind == kBlock) && routine.tensors[op.out[0]].view_of >= 0;
 }
 
 // Empty, with room for all that a step of the entry can record: filling it allocates nothing.

@@ -20,14 +20,14 @@ void require_same_model(const models::HuggingFaceModel& held, const std::string&
     if (!d) return;
     if (d->key == "model.vocab_size")
         throw UserError(
-            "checkpoint.other_architecture", d->key,
+            kOtherArchitecture, d->key,
             fmt::format("{} holds a model with model.vocab_size = {}, but the recipe has {}. A vocabulary grows only where a "
                         "run begins with such weights (checkpoint.initial_load_path), and never shrinks: prepare the "
                         "data with the model's own tokenizer (`lockstep data prepare --tokenizer`) and set "
                         "model.vocab_size = {}",
                         origin, d->a, d->b, d->a));
     const bool stated = recipe.is_set(d->key) || recipe.is_set("model.flavor");
-    throw UserError("checkpoint.other_architecture", d->key,
+    throw UserError(kOtherArchitecture, d->key,
                     fmt::format("{} holds a model with {} = {}, but the recipe {} {}: with it the weights are another model. Set "
                                 "{} = {}, or take all of [model] from it (`lockstep recipe --from {}`)",
                                 origin, d->key, d->a, stated ? "has" : "has the default", d->b, d->key, d->a, origin));
@@ -69,12 +69,11 @@ void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
     const std::string given = tokenizer_sum(used.file);
     if (given == known) return;
     if (const TextFile text = read_text_file(used.file, Pipes::Refused); !text.is_readable())
-        throw UserError("checkpoint.other_tokenizer", used.key,
-                        fmt::format("{} {}: cannot be read ({})", used.key, used.file, text.reason));
+        throw UserError(kOtherTokenizer, used.key, fmt::format("{} {}: cannot be read ({})", used.key, used.file, text.reason));
     const auto own = file_of(stored, known);
     if (own && data::is_same_tokenizer(*own, used.file)) return;
     throw UserError(
-        "checkpoint.other_tokenizer", used.key,
+        kOtherTokenizer, used.key,
         fmt::format("{} is not the tokenizer of {} (checksum {}, the checkpoint's has {}): its tokens mean something "
                     "else to the model. Use {}{}",
                     used.file, stored.folder, given, known,

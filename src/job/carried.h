@@ -5,11 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "compile/recipe.h"
 #include "job/stored.h"
 #include "models/hugging_face_config.h"
 
 namespace lockstep::job {
+
+inline constexpr ErrorId kOtherArchitecture{"checkpoint.other_architecture"};
+inline constexpr ErrorId kOtherTokenizer{"checkpoint.other_tokenizer"};
 
 // `held` is the model of the weights at `origin`. UserError checkpoint.other_architecture names the first key that differs, with
 // both values.

@@ -71,6 +71,13 @@ void say_new_rows(int64_t rows, const std::string& origin) {
                     rows, origin));
 }
 
+// The checkpoint is whole, and another run wrote it or it is under another name.
+bool is_of_another_run(const UserError& e) {
+    constexpr ErrorId ids[] = {checkpoint::kOtherStep, runtime::kOtherModel, runtime::kOtherOptimizer, kOtherArchitecture,
+                               kOtherTokenizer};
+    return std::any_of(std::begin(ids), std::end(ids), [&](ErrorId id) { return e.is(id); });
+}
+
 std::string export_dtype(const compile::Config& config) { return std::string(file_type_of(config.checkpoint.export_dtype)); }
 
 }  // namespace
@@ -113,10 +120,10 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         say_new_rows(new_rows, folder);
         carry(folder);
     } catch (const UserError& e) {
-        const bool of_files = e.id().starts_with("checkpoint.") || e.id().starts_with("convert.");
-        if (!of_files || e.id().starts_with("checkpoint.other_")) throw;
+        const bool of_files = e.area() == "checkpoint" || e.area() == "convert";
+        if (!of_files || is_of_another_run(e)) throw;
         why_not_ = e.what();
-        if (e.id() == "checkpoint.no_such_file" && parts.optimizer) why_not_ += how_to_go_on(folder);
+        if (e.is(checkpoint::kNoSuchFile) && parts.optimizer) why_not_ += how_to_go_on(folder);
         return false;
     }
     loaded_ = folder;

@@ -20,13 +20,14 @@ namespace fs = std::filesystem;
 using interop::Reading;
 
 void note_data(Reading& r, const std::string& folder) {
-    if (!r.recipe.list("training.dataset_path").empty() || r.recipe.text("training.dataset") == "synthetic") return;
-    const auto is_noted = [](const std::string& note) { return note.starts_with("training.dataset_path"); };
+    constexpr const char* kDataPath = "training.dataset_path";
+    if (!r.recipe.list(kDataPath).empty() || r.recipe.text("training.dataset") == "synthetic") return;
+    const auto is_noted = [](const interop::Note& note) { return note.key == kDataPath; };
     if (std::any_of(r.notes.begin(), r.notes.end(), is_noted)) return;
-    r.notes.emplace_back("training.dataset_path: the folder that `lockstep data prepare` makes of your text");
+    r.notes.push_back({kDataPath, "the folder that `lockstep data prepare` makes of your text"});
     const fs::path tokenizer = fs::path(folder) / data::kTokenizerFile;
     if (!folder.empty() && fs::exists(tokenizer))
-        r.notes.back() += fmt::format(" (with --tokenizer {}, which the weights were trained with)", tokenizer.string());
+        r.notes.back().text += fmt::format(" (with --tokenizer {}, which the weights were trained with)", tokenizer.string());
 }
 
 Reading of_checkpoint(const std::string& path) {
@@ -34,7 +35,7 @@ Reading of_checkpoint(const std::string& path) {
     args.path = path;
     const Stored stored = open_stored(args, {});
     Reading r;
-    r.kind = "checkpoint";
+    r.kind = Reading::Kind::Checkpoint;
     r.recipe = stored.recipe;
     // `lockstep convert` makes checkpoints that no run has written: a run starts from their weights, in types of its own.
     if (!r.recipe.is_set("checkpoint.enable")) {
@@ -72,7 +73,7 @@ Reading of_path(const std::string& path, const interop::ReadOptions& options) {
             "recipe.from", path,
             fmt::format("{}: holds no config.json of transformers, no complete checkpoint and no recipe.toml of a run", path));
     Reading r = of_file(recipe);
-    r.kind = "run";
+    r.kind = Reading::Kind::Run;
     return r;
 }
 

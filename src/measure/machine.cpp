@@ -94,7 +94,7 @@ sim::Cluster gpu(const MachineOptions& o) {
     c.reserve_bytes = static_cast<double>(module.used_bytes());  // by the driver and by libraries, now that nothing else is
     const auto of_data_sheet = c.costs.flops_per_s;
     for (const ops::CostRow& row : c.costs.rows) {  // where no data sheet is known, the best product
-        if (row.key.op != "einsum" || of_data_sheet.contains(row.key.dtype)) continue;
+        if (row.key.op != ir::kEinsum || of_data_sheet.contains(row.key.dtype)) continue;
         std::vector<double>& roof = c.costs.flops_per_s[row.key.dtype];
         roof = {std::max(roof.empty() ? 0.0 : roof[0], row.key.flops / row.warm_s)};
     }

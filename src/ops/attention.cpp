@@ -27,9 +27,9 @@ double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId q, TensorI
 
 OpRule append_rule() {
     OpRule append;
-    append.name = "append";
+    append.name = ir::kAppend;
     append.operands = 3, append.results = 1;
-    append.rewrites = {{0, 0, true}};
+    append.memory = {.rewrites = {{0, 0, true}}};
     append.check = [](const Routine& rt, const Op& op) -> std::string {
         if (op.in[0] != op.out[0]) return "writes where it reads: its result is its first operand";
         const std::vector<DimId>&cache = dims_of(rt, op.in[0]), &x = dims_of(rt, op.in[1]), &pos = dims_of(rt, op.in[2]);
@@ -40,7 +40,7 @@ OpRule append_rule() {
             return "the cache is [batch, kv_seq, ...], the new rows [batch, seq, ...] and their positions [batch, seq]";
         return "";
     };
-    append.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq});
+    append.sharding = {.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq})};
     append.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
     return append;
 }
@@ -101,8 +101,10 @@ std::vector<OpRule> attention_rules() {
         return out;
     };
     forward.attrs = attrs;
-    forward.unsplit = unsplit;
-    forward.wide_out = {1};
+    forward.sharding = {.unsplit = unsplit};
+    forward.precision = {.wide_out = {1}};
+    forward.queries = 0;
+    forward.kept = {.operands = {0, 1, 2}, .results = {0}};
     // Two products forward, five backward (scores again). What the masks hide is not executed.
     forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[0], op.in[1]);
@@ -117,10 +119,10 @@ std::vector<OpRule> attention_rules() {
         return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2]),
                          check_one_document(rt, op, op.in[1], op.in[2])});
     };
-    backward.linear = {0};
-    backward.wide_in = {9};
+    backward.sharding = {.unsplit = unsplit, .linear = {0}};
+    backward.precision = {.wide_in = {9}};
+    backward.queries = 1;
     backward.attrs = attrs;
-    backward.unsplit = unsplit;
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[1], op.in[2]);
         return Flops{4 * s * window_share(r, op, op.in[2]), 5 * s * visible_share(r, op, op.in[2])};

@@ -16,7 +16,7 @@ std::string check_bias(const Routine& rt, const Op& op) {
 
 OpRule bias() {
     OpRule r;
-    r.name = "bias";
+    r.name = ir::kBias;
     r.operands = 2, r.results = 1;
     r.check = check_bias;
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
@@ -26,28 +26,29 @@ OpRule bias() {
         const TensorId rows = b.einsum(b.tensor(op.in[1]).name + ".rows", b.dims(op.in[0]), {op.in[1]});
         return std::vector<TensorId>{b.add(b.tensor(op.in[0]).name + ".biased", {op.in[0], rows})};
     };
-    r.in_place = 0;
+    r.memory = {.in_place = 0};
     return r;
 }
 
 OpRule bias_gelu() {
     OpRule r;
-    r.name = "bias_gelu";
+    r.name = ir::kBiasGelu;
     r.operands = 2, r.results = 1;
     r.attrs = {{"fn", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) { return first_of({check_bias(rt, op), has_slope(op.text("fn"))}); };
     r.expand = [](Builder& b, const Op& op) {
         const std::string name = b.tensor(op.in[0]).name;
-        const TensorId biased = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
+        const TensorId biased = b.op(ir::kBias, {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
         return std::vector<TensorId>{b.unary(name + ".act", op.text("fn"), biased)};
     };
-    r.always_recomputed = true;
+    r.memory = {.always_recomputed = true};
+    r.kept = {.operands = {0, 1}};
     return r;
 }
 
 OpRule gelu() {
     OpRule r;
-    r.name = "gelu";
+    r.name = ir::kGelu;
     r.operands = 1, r.results = 1;
     r.attrs = {{"fn", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) {
@@ -56,8 +57,7 @@ OpRule gelu() {
     r.expand = [](Builder& b, const Op& op) {
         return std::vector<TensorId>{b.unary(b.tensor(op.in[0]).name + ".act", op.text("fn"), op.in[0])};
     };
-    r.always_recomputed = true;
-    r.in_place = 0;
+    r.memory = {.always_recomputed = true, .in_place = 0};
     return r;
 }
 
@@ -66,7 +66,7 @@ OpRule backward_of(OpRule& forward, const CompositeBackward& backward) {
     forward.derivative = composite_derivative(backward);
     OpRule r = backward_rule(forward, backward);
     r.check = [check = r.check](const Routine& rt, const Op& op) { return first_of({check(rt, op), has_slope(op.text("fn"))}); };
-    r.linear = {0};
+    r.sharding.linear = {0};
     return r;
 }
 
@@ -75,8 +75,8 @@ OpRule backward_of(OpRule& forward, const CompositeBackward& backward) {
 std::vector<OpRule> bias_rules() {
     OpRule of_both = bias_gelu(), alone = gelu();
     const OpRule both_backward = backward_of(of_both, {"bias_gelu_backward", {0}, {0, 1}, {}});
-    OpRule alone_backward = backward_of(alone, {"gelu_backward", {0}, {0}, {}});
-    alone_backward.in_place = 0;
+    OpRule alone_backward = backward_of(alone, {ir::kGeluBackward, {0}, {0}, {}});
+    alone_backward.memory.in_place = 0;
     return {bias(), of_both, both_backward, alone, alone_backward};
 }
 

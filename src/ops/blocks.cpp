@@ -38,7 +38,7 @@ OpRule from_blocks(std::string_view name) {
         for (TensorId t : op.in) wrong = first_of({wrong, one_dim_apart(rt, op, op.out[0], t), same_dims(rt, op.in[0], t)});
         return wrong;
     };
-    r.of_blocks = true;
+    r.sharding = {.of_blocks = true};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
     return r;
 }
@@ -47,19 +47,17 @@ OpRule from_blocks(std::string_view name) {
 
 std::vector<OpRule> block_rules() {
     OpRule block;
-    block.name = "block";
+    block.name = ir::kBlock;
     block.operands = 1, block.results = 1;
     block.attrs = {{"dim", AttrType::Integer}, {"shift", AttrType::Integer}};
     block.check = [](const Routine& rt, const Op& op) {
         if (op.integer("shift") < 0) return std::string("its shift is negative");
         return one_dim_apart(rt, op, op.in[0], op.out[0]);
     };
-    block.of_blocks = true;
-    block.view = true;
-    block.in_place = 0;
-    block.rewrites = {{0, 0}};
+    block.sharding = {.of_blocks = true};
+    block.memory = {.view = true, .in_place = 0, .rewrites = {{0, 0}}};
     block.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    return {block, from_blocks("join_blocks"), from_blocks("sum_blocks")};
+    return {block, from_blocks("join_blocks"), from_blocks(ir::kSumBlocks)};
 }
 
 }  // namespace lockstep::ops

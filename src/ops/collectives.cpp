@@ -47,7 +47,7 @@ OpRule rule_of(const mesh::CollectiveTraits& traits) {
         r.results = traits.takes == mesh::Blocks::None ? 0 : 1, r.operands = 1 - r.results;
         r.check = [](const Routine&, const Op&) { return std::string(); };
     }
-    if (traits.kind == mesh::Collective::AllReduce) r.in_place = 0, r.rewrites = {{0, 0}};
+    if (traits.kind == mesh::Collective::AllReduce) r.memory.in_place = 0, r.memory.rewrites = {{0, 0}};
     if (traits.kind == mesh::Collective::AllToAll) {
         r.check = [](const Routine& rt, const Op& op) {
             if (op.integer("from") == op.integer("to")) return std::string("moves the group from a dim to the same one");
@@ -60,9 +60,10 @@ OpRule rule_of(const mesh::CollectiveTraits& traits) {
 
 OpRule slice() {
     OpRule r;
-    r.name = "slice";
+    r.name = ir::kSlice;
     r.attrs = {{"dim", AttrType::Integer}};
     r.check = check_member;
+    r.memory = {.always_recomputed = true};
     return r;
 }
 

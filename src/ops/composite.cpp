@@ -26,7 +26,7 @@ OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec) {
     OpRule rule;
     rule.name = spec.name;
     rule.attrs = forward.attrs;
-    rule.unsplit = forward.unsplit;
+    rule.sharding.unsplit = forward.sharding.unsplit;
     rule.check = [spec](const Routine& r, const Op& op) {
         const size_t first = spec.differentiable_out.size();
         for (size_t k = 0; k < op.out.size(); ++k) {

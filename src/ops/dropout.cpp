@@ -18,7 +18,7 @@ void remove_dropout(Routine& routine) {
         op.attrs.erase("dropout");
         op.attrs.erase("rng_key");
         op.in.pop_back();
-        if (op.kind == "dropout") op.kind = "add";  // of one term
+        if (op.kind == ir::kDropout) op.kind = ir::kAdd;  // of one term
     }
 }
 
@@ -36,22 +36,22 @@ std::string check_noise(const Routine& rt, const Op& op) {
 
 OpRule dropout() {
     OpRule r;
-    r.name = "dropout";
+    r.name = ir::kDropout;
     r.operands = 2, r.results = 1;
     r.attrs = {{"dropout", AttrType::Number}, {"rng_key", AttrType::Integer}};
     r.check = check_noise;
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
-        return std::vector<TensorId>{b.op("dropout", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0], -1};
+        return std::vector<TensorId>{b.op(ir::kDropout, {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0], -1};
     };
-    r.linear = {0};
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.sharding = {.linear = {0}};
+    r.memory = {.in_place = 0};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
 OpRule bias_dropout_add() {
     OpRule r;
-    r.name = "bias_dropout_add";
+    r.name = ir::kBiasDropoutAdd;
     r.results = 1;
     r.attrs = {{"dropout", AttrType::Number, true}, {"rng_key", AttrType::Integer, true}};
     r.check = [](const Routine& rt, const Op& op) -> std::string {
@@ -63,7 +63,7 @@ OpRule bias_dropout_add() {
     };
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         TensorId dx = dy[0];
-        if (has_dropout(op)) dx = b.op("dropout", {dy[0], op.in[3]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0];
+        if (has_dropout(op)) dx = b.op(ir::kDropout, {dy[0], op.in[3]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0];
         std::vector<TensorId> out(op.in.size(), -1);
         out[0] = dx;
         out[1] = b.einsum("d." + b.tensor(op.in[1]).name + ".part", b.dims(op.in[1]), {dx});
@@ -72,12 +72,12 @@ OpRule bias_dropout_add() {
     };
     r.expand = [](Builder& b, const Op& op) {
         const std::string name = b.tensor(op.in[0]).name;
-        TensorId t = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
-        if (has_dropout(op)) t = b.op("dropout", {t, op.in[3]}, {{name + ".dropped", b.dims(t)}}, op.attrs)[0];
+        TensorId t = b.op(ir::kBias, {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
+        if (has_dropout(op)) t = b.op(ir::kDropout, {t, op.in[3]}, {{name + ".dropped", b.dims(t)}}, op.attrs)[0];
         return std::vector<TensorId>{b.add(name + ".sum", {op.in[2], t})};
     };
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.memory = {.in_place = 0};
+    r.precision = {.any_dtype = true, .wide_if_any = true};
     return r;
 }
 

@@ -56,10 +56,10 @@ int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std:
 namespace {
 // Where the two factors begin among the operands; -1: another op.
 int first_factor(const Op& op) {
-    if (op.kind == "einsum" && op.in.size() == 2) return 0;
+    if (op.kind == ir::kEinsum && op.in.size() == 2) return 0;
     if (op.in.size() != 3) return -1;
-    if (op.kind == "addmm") return 1;
-    return op.kind == "linear" || op.kind == "linear_gelu" || op.kind == "matmul_dgelu" ? 0 : -1;
+    if (op.kind == ir::kAddmm) return 1;
+    return op.kind == ir::kLinear || op.kind == ir::kLinearGelu || op.kind == ir::kMatmulDgelu ? 0 : -1;
 }
 }  // namespace
 
@@ -115,10 +115,11 @@ bool is_matmul(const mesh::Mesh& mesh, const Routine& r, const Op& op, MatmulSha
 
 std::vector<OpRule> einsum_rules() {
     OpRule einsum;
-    einsum.name = "einsum";
+    einsum.name = ir::kEinsum;
     einsum.check = check_einsum;
     einsum.derivative = derivative;
-    einsum.linear = {0, 1, 2, 3, 4, 5, 6, 7};
+    einsum.sharding = {.linear = {0, 1, 2, 3, 4, 5, 6, 7}};
+    einsum.kept = {.operands = {0, 1}, .of_product = true};
     einsum.flops = flops;
     return {einsum};
 }

@@ -10,7 +10,7 @@ using Span = std::span<const TensorId>;
 
 OpRule add() {
     OpRule r;
-    r.name = "add";
+    r.name = ir::kAdd;
     r.check = [](const Routine& rt, const Op& op) {
         for (TensorId t : op.in) {
             if (dims_of(rt, t) != dims_of(rt, op.in[0])) return same_dims(rt, t, op.in[0]);
@@ -18,9 +18,9 @@ OpRule add() {
         return op.in.empty() ? std::string("takes one operand or more") : same_dims(rt, op.out[0], op.in[0]);
     };
     r.derivative = [](Builder&, const Op& op, Span dy) { return std::vector<TensorId>(op.in.size(), dy[0]); };
-    r.linear_in_all_together = true;
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.sharding = {.linear_in_all_together = true};
+    r.memory = {.in_place = 0};
+    r.precision = {.any_dtype = true, .wide_if_any = true};
     return r;
 }
 
@@ -33,20 +33,19 @@ OpRule scale() {
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
     };
-    r.linear = {0};
-    r.linear_unconditionally = true;
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.sharding = {.linear = {0}, .linear_unconditionally = true};
+    r.memory = {.in_place = 0};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
 // The same values in another element type, written by set_precision. A partial sum passes where the result is the wider type.
 OpRule cast() {
     OpRule r;
-    r.name = "cast";
+    r.name = ir::kCast;
     r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return first_of({floats(rt, op), same_dims(rt, op.in[0], op.out[0])}); };
-    r.linear = {0};
+    r.sharding = {.linear = {0}};
     return r;
 }
 
@@ -60,7 +59,7 @@ std::string unknown(const std::string& fn) { return "does not know the function 
 // sum of squares: 1 / max(x^1/2, eps); valid: 1 where an integer is not negative, else 0.
 OpRule unary() {
     OpRule r;
-    r.name = "unary";
+    r.name = ir::kUnary;
     r.operands = 1, r.results = 1;
     r.attrs = {{"fn", AttrType::Text}, {"n", AttrType::Integer, true}, {"eps", AttrType::Number, true}};
     r.check = [](const Routine& rt, const Op& op) {
@@ -87,15 +86,16 @@ OpRule unary() {
         }
         return {-1};
     };
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.memory = {.in_place = 0};
+    r.kept = {.operands = {0}};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
 // The same values under another name of a dim: seq <-> kv_seq. Local, so neither name may be sharded.
 OpRule rename() {
     OpRule r;
-    r.name = "rename";
+    r.name = ir::kRename;
     r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
         return dims_of(rt, op.in[0]).size() == dims_of(rt, op.out[0]).size() ? std::string()
@@ -103,17 +103,13 @@ OpRule rename() {
     };
     r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
         if (b.tensor(op.in[0]).dtype == Dtype::I32) return {-1};
-        return b.op("rename", {dy[0]}, {part_of(b.routine(), op.in[0])});
+        return b.op(ir::kRename, {dy[0]}, {part_of(b.routine(), op.in[0])});
     };
-    r.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq});
-    r.linear = {0};
-    r.linear_unconditionally = true;
-    r.always_recomputed = true;
-    r.view = true;
-    r.in_place = 0;
-    r.rewrites = {{0, 0}};
+    r.sharding = {.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq}), .linear = {0}, .linear_unconditionally = true};
+    r.copies = true;
+    r.memory = {.always_recomputed = true, .view = true, .in_place = 0, .rewrites = {{0, 0}}};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    r.any_dtype = true;
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -121,11 +117,11 @@ OpRule rename() {
 OpRule accumulate() {
     OpRule r;
     r.name = "accumulate";
+    r.accumulates = true;
     r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
-    r.linear = {0};
-    r.linear_unconditionally = true;
-    r.any_dtype = true;
+    r.sharding = {.linear = {0}, .linear_unconditionally = true};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -145,7 +141,7 @@ std::string stacks(const Routine& r, TensorId whole, std::span<const TensorId> p
     }
     return parts.empty() ? "has one part or more" : "";
 }
-// For OpRule::unsplit.
+// For Sharding::unsplit.
 std::vector<DimId> stacked_dims(const Routine& r, const Op& op) {
     const TensorId a = op.in[0], b = op.out[0];
     const bool stacks = dims_of(r, a).size() < dims_of(r, b).size();
@@ -161,11 +157,9 @@ OpRule unstack() {
     r.derivative = [](Builder& b, const Op& op, Span d_out) -> std::vector<TensorId> {
         return b.op("stack", {d_out.begin(), d_out.end()}, {part_of(b.routine(), op.in[0])});
     };
-    r.unsplit = stacked_dims;
-    r.linear = {0};
-    r.linear_unconditionally = true;
+    r.sharding = {.unsplit = stacked_dims, .linear = {0}, .linear_unconditionally = true};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    r.any_dtype = true;
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -180,9 +174,9 @@ OpRule stack() {
         for (const TensorId t : op.in) parts.push_back(part_of(b.routine(), t));
         return b.op("unstack", {dy[0]}, parts);
     };
-    r.unsplit = stacked_dims;
+    r.sharding = {.unsplit = stacked_dims};
     r.flops = unstack().flops;
-    r.any_dtype = true;
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -190,7 +184,7 @@ OpRule stack() {
 // makes it: [.., 2, ffn]. Only they are saved; the product is run again.
 OpRule swiglu() {
     OpRule r;
-    r.name = "swiglu";
+    r.name = ir::kSwiglu;
     r.results = 1;
     r.check = [](const Routine& rt, const Op& op) -> std::string {
         if (op.in.size() == 2) return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
@@ -202,7 +196,9 @@ OpRule swiglu() {
                    : fmt::format("{} is not gate and up for each row of {}", rt.tensors[op.in[0]].name,
                                  rt.tensors[op.out[0]].name);
     };
-    r.unsplit = [](const Routine& rt, const Op& op) { return op.in.size() == 1 ? stacked_dims(rt, op) : std::vector<DimId>{}; };
+    r.sharding = {.unsplit = [](const Routine& rt, const Op& op) {
+        return op.in.size() == 1 ? stacked_dims(rt, op) : std::vector<DimId>{};
+    }};
     r.expand = [](Builder& b, const Op& op) {
         std::vector<TensorId> in = op.in;
         const std::string name = b.tensor(in[0]).name;
@@ -214,7 +210,8 @@ OpRule swiglu() {
         const TensorId act = b.unary(name + ".act", "silu", in[0]);
         return std::vector<TensorId>{b.einsum(name + ".product", b.dims(in[0]), {act, in[1]})};
     };
-    r.always_recomputed = true;
+    r.memory = {.always_recomputed = true};
+    r.kept = {.operands = {0, 1}};
     return r;
 }
 
@@ -233,15 +230,15 @@ OpRule swiglu_backward(OpRule& forward) {
         if (!is_packed(op)) return a(rt, op);
         if (const std::string wrong = of_packed.check(rt, op); !wrong.empty()) return wrong;
         Op again;
-        again.kind = "swiglu", again.in = {op.in[1]}, again.out = {op.in[0]};
+        again.kind = ir::kSwiglu, again.in = {op.in[1]}, again.out = {op.in[0]};
         return check_op(rt, again);
     };
-    r.unsplit = [](const Routine& rt, const Op& op) {
+    r.sharding.unsplit = [](const Routine& rt, const Op& op) {
         if (op.in.size() != 2) return std::vector<DimId>{};
         return std::vector<DimId>{stacked_dim(rt, op.in[1], op.in[0])};
     };
     r.expand = [=, a = r.expand](Builder& b, const Op& op) { return is_packed(op) ? of_packed.expand(b, op) : a(b, op); };
-    r.linear = {0};
+    r.sharding.linear = {0};
     return r;
 }
 

@@ -35,20 +35,20 @@ OpRule gather() {
     r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return rows_of_table(rt, op, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
-        return std::vector<TensorId>{b.op("scatter", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
+        return std::vector<TensorId>{b.op(ir::kScatter, {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
     };
-    r.linear = {0};
+    r.sharding = {.linear = {0}};
     return r;
 }
 
 // scatter(dy [..., hidden], ids [...]) -> [vocab, hidden]; sums in ascending order of position.
 OpRule scatter() {
     OpRule r;
-    r.name = "scatter";
+    r.name = ir::kScatter;
     r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return rows_of_table(rt, op, op.out[0], op.in[0]); };
-    r.linear = {0};
-    r.any_dtype = true;
+    r.sharding = {.linear = {0}};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -61,7 +61,7 @@ OpRule pick() {
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.op("unpick", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
     };
-    r.linear = {0};
+    r.sharding = {.linear = {0}};
     return r;
 }
 
@@ -71,7 +71,7 @@ OpRule unpick() {
     r.name = "unpick";
     r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return element_of_row(rt, op, op.out[0], op.in[0]); };
-    r.linear = {0};
+    r.sharding = {.linear = {0}};
     return r;
 }
 

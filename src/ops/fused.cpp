@@ -23,7 +23,7 @@ Op piece_of(const Op& fused, std::string_view kind, std::vector<TensorId> in, st
     return op;
 }
 Op product_of(const Op& fused) {
-    Op op = piece_of(fused, "einsum", {fused.in[0], fused.in[1]}, {fused.out[0]});
+    Op op = piece_of(fused, ir::kEinsum, {fused.in[0], fused.in[1]}, {fused.out[0]});
     op.attrs.clear();
     return op;
 }
@@ -33,20 +33,22 @@ Op without_first_operand(const Op& fused, std::string_view kind) {
 
 OpRule add_rmsnorm() {
     OpRule r;
-    r.name = "add_rmsnorm";
+    r.name = ir::kAddRmsnorm;
     r.operands = 3, r.results = 3;
     r.check = [](const Routine& rt, const Op& op) {
-        const Op norm = piece_of(op, "rmsnorm", {op.out[0], op.in[2]}, {op.out[1], op.out[2]});
+        const Op norm = piece_of(op, ir::kRmsnorm, {op.out[0], op.in[2]}, {op.out[1], op.out[2]});
         return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0]), check_op(rt, norm)});
     };
     r.attrs = norm_rules()[0].attrs;
-    r.unsplit = named_by_over;
-    r.wide_out = {2};
-    r.in_place = 0;
+    r.sharding = {.unsplit = named_by_over};
+    r.norm_weight = 2;
+    r.precision = {.wide_out = {2}};
+    r.memory = {.in_place = 0};
+    r.kept = {.results = {0}};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId s = b.add(b.tensor(op.in[0]).name + ".sum", {op.in[0], op.in[1]});
         const std::vector<DimId> rows = Builder::without(b.dims(s), b.routine().dim(op.text("over")));
-        const auto n = b.op("rmsnorm", {s, op.in[2]}, {{"n", b.dims(s)}, {"rstd", rows}}, op.attrs);
+        const auto n = b.op(ir::kRmsnorm, {s, op.in[2]}, {{"n", b.dims(s)}, {"rstd", rows}}, op.attrs);
         return {s, n[0], n[1]};
     };
     return r;
@@ -61,9 +63,9 @@ OpRule backward_add(const OpRule& backward) {
         return first_of({check_op(rt, inner(op)), same_dims(rt, op.in[0], op.out[0])});
     };
     r.attrs = backward.attrs;
-    r.unsplit = backward.unsplit;
-    for (int i : backward.wide_in) r.wide_in.push_back(i + 1);
-    r.in_place = 0;
+    r.sharding = {.unsplit = backward.sharding.unsplit};
+    for (int i : backward.precision.wide_in) r.precision.wide_in.push_back(i + 1);
+    r.memory = {.in_place = 0};
     r.flops = [inner](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, inner(op)); };
     r.expand = [inner](Builder& b, const Op& op) {
         const Op norm = inner(op);
@@ -77,16 +79,16 @@ OpRule backward_add(const OpRule& backward) {
 }
 
 OpRule addmm() {
-    const auto product = [](const Op& op) { return without_first_operand(op, "einsum"); };
+    const auto product = [](const Op& op) { return without_first_operand(op, ir::kEinsum); };
     OpRule r;
-    r.name = "addmm";
+    r.name = ir::kAddmm;
     r.operands = 3, r.results = 1;
     r.check = [product](const Routine& rt, const Op& op) {
         return first_of({same_dims(rt, op.in[0], op.out[0]), check_op(rt, product(op))});
     };
-    r.linear = {0, 1, 2};
-    r.addend = 0;
-    r.in_place = 0;
+    r.sharding = {.linear = {0, 1, 2}, .addend = 0};
+    r.memory = {.in_place = 0};
+    r.kept = {.operands = {1, 2}, .of_product = true};
     r.flops = [product](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product(op)); };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         return {b.add("sum", {op.in[0], b.einsum("product", b.dims(op.out[0]), {op.in[1], op.in[2]})})};
@@ -104,17 +106,17 @@ OpRule with_product(std::string_view name) {
 }
 
 std::string check_linear(const Routine& rt, const Op& op, TensorId result) {
-    Op bias = piece_of(op, "bias", {result, op.in[2]}, {result});
+    Op bias = piece_of(op, ir::kBias, {result, op.in[2]}, {result});
     bias.attrs.clear();
     return first_of({check_op(rt, product_of(op)), check_op(rt, bias)});
 }
 TensorId linear_of(Builder& b, const Op& op) {
     const std::vector<DimId> dims = b.dims(op.out[0]);
-    return b.op("bias", {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"linear", dims}})[0];
+    return b.op(ir::kBias, {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"linear", dims}})[0];
 }
 
 OpRule linear() {
-    OpRule r = with_product("linear");
+    OpRule r = with_product(ir::kLinear);
     r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return check_linear(rt, op, op.out[0]); };
     r.expand = [](Builder& b, const Op& op) { return std::vector<TensorId>{linear_of(b, op)}; };
@@ -122,16 +124,16 @@ OpRule linear() {
 }
 
 OpRule linear_gelu() {
-    OpRule r = with_product("linear_gelu");
+    OpRule r = with_product(ir::kLinearGelu);
     r.attrs = {{"fn", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) -> std::string {
         if (op.out.empty() || op.out.size() > 2) return "gives GELU's result, and its operand where that is read";
         const TensorId z = op.out.back();
-        return first_of({check_linear(rt, op, z), check_op(rt, piece_of(op, "gelu", {z}, {op.out[0]}))});
+        return first_of({check_linear(rt, op, z), check_op(rt, piece_of(op, ir::kGelu, {z}, {op.out[0]}))});
     };
     r.expand = [](Builder& b, const Op& op) {
         const TensorId z = linear_of(b, op);
-        std::vector<TensorId> made = b.op("gelu", {z}, {{"gelu", b.dims(z)}}, op.attrs);
+        std::vector<TensorId> made = b.op(ir::kGelu, {z}, {{"gelu", b.dims(z)}}, op.attrs);
         if (op.out.size() == 2) made.push_back(z);
         return made;
     };
@@ -139,47 +141,47 @@ OpRule linear_gelu() {
 }
 
 OpRule matmul_dgelu() {
-    OpRule r = with_product("matmul_dgelu");
+    OpRule r = with_product(ir::kMatmulDgelu);
     r.results = 1;
     r.attrs = {{"fn", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) {
         return first_of(
-            {check_op(rt, product_of(op)), check_op(rt, piece_of(op, "gelu_backward", {op.out[0], op.in[2]}, {op.out[0]}))});
+            {check_op(rt, product_of(op)), check_op(rt, piece_of(op, ir::kGeluBackward, {op.out[0], op.in[2]}, {op.out[0]}))});
     };
-    r.linear = {0, 1};
+    r.sharding.linear = {0, 1};
     r.expand = [](Builder& b, const Op& op) {
         const std::vector<DimId> dims = b.dims(op.out[0]);
-        return b.op("gelu_backward", {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"dgelu", dims}}, op.attrs);
+        return b.op(ir::kGeluBackward, {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"dgelu", dims}}, op.attrs);
     };
     return r;
 }
 
 OpRule cross_entropy_gradient() {
     OpRule r;
-    r.name = "cross_entropy_gradient";
+    r.name = ir::kCrossEntropyGradient;
     r.operands = 4, r.results = 4;
     r.attrs = {{"over", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) {
         const TensorId logits = op.in[2], d_logits = op.out[0], m = op.out[1];
-        std::string wrong = first_of({check_op(rt, piece_of(op, "max", {logits}, {m})), same_dims(rt, logits, d_logits)});
+        std::string wrong = first_of({check_op(rt, piece_of(op, ir::kMax, {logits}, {m})), same_dims(rt, logits, d_logits)});
         for (const TensorId of_row : {op.in[0], op.in[1], op.in[3], op.out[2], op.out[3]})
             wrong = first_of({wrong, same_dims(rt, m, of_row)});
         return wrong;
     };
-    r.unsplit = named_by_over;
-    r.wide_in = {0, 1, 2}, r.wide_out = {1, 2, 3};
-    r.in_place = 2;
+    r.sharding = {.unsplit = named_by_over};
+    r.precision = {.wide_in = {0, 1, 2}, .wide_out = {1, 2, 3}};
+    r.memory = {.in_place = 2};
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
         return Flops{0, 4.0 * static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[2]]))};
     };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId d_nll = op.in[0], d_t = op.in[1], logits = op.in[2], targets = op.in[3];
         const std::vector<DimId> rows = b.dims(op.out[1]);
-        const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", op.text("over")}})[0];
-        const std::vector<TensorId> ce = b.op("cross_entropy", {logits, m, targets}, {{"z", rows}, {"t", rows}});
+        const TensorId m = b.op(ir::kMax, {logits}, {{"m", rows}}, {{"over", op.text("over")}})[0];
+        const std::vector<TensorId> ce = b.op(ir::kCrossEntropy, {logits, m, targets}, {{"z", rows}, {"t", rows}});
         const TensorId d_z = b.einsum("d.z", rows, {d_nll, b.unary("slope", "recip", ce[0])});
         const TensorId d_logits =
-            b.op("cross_entropy_backward", {d_z, d_t, logits, m, targets}, {part_of(b.routine(), op.out[0])})[0];
+            b.op(ir::kCrossEntropyBackward, {d_z, d_t, logits, m, targets}, {part_of(b.routine(), op.out[0])})[0];
         return {d_logits, m, ce[0], ce[1]};
     };
     return r;
@@ -195,7 +197,7 @@ OpRule qkv_rope() {
         return dims;
     };
     OpRule r;
-    r.name = "qkv_rope";
+    r.name = ir::kQkvRope;
     r.operands = 3, r.results = 3;
     r.check = [rows](const Routine& rt, const Op& op) -> std::string {
         const std::vector<DimId>&x = dims_of(rt, op.in[0]), &w = dims_of(rt, op.in[1]);
@@ -203,8 +205,8 @@ OpRule qkv_rope() {
         return check_qkv(rt, rows(rt, op), op.out);
     };
     r.attrs = rope_rules()[0].attrs;
-    r.unsplit = qkv_dims;
-    r.takes_qkv_apart = true;
+    r.sharding = {.unsplit = qkv_dims, .takes_qkv_apart = true};
+    r.kept = {.operands = {0, 1}, .of_product = true};
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
         const ir::Tensor& x = rt.tensors[op.in[0]];
         const double tokens = static_cast<double>(ir::local_elements(mesh, rt, x)) /
@@ -216,7 +218,7 @@ OpRule qkv_rope() {
         const TensorId qkv = b.einsum("qkv", rows(b.routine(), op), {op.in[0], op.in[1]});
         std::vector<Result> parts;
         for (const TensorId t : op.out) parts.push_back({b.tensor(t).name + ".part", b.dims(t), b.tensor(t).dtype});
-        return b.op("split_qkv", {qkv, op.in[2]}, parts, op.attrs);
+        return b.op(ir::kSplitQkv, {qkv, op.in[2]}, parts, op.attrs);
     };
     return r;
 }

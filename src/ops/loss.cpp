@@ -10,15 +10,15 @@ using Span = std::span<const TensorId>;
 // max(x) {over}: the result lacks `over`. No derivative: it only shifts logits, and a shift is a constant.
 OpRule max() {
     OpRule r;
-    r.name = "max";
+    r.name = ir::kMax;
     r.operands = 1, r.results = 1;
     r.attrs = {{"over", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) {
         const bool last = !dims_of(rt, op.in[0]).empty() && dims_of(rt, op.in[0]).back() == rt.dim(op.text("over"));
         return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
     };
-    r.reduce = ir::Reduce::Max;
-    r.wide = true;
+    r.sharding = {.reduce = ir::Reduce::Max};
+    r.precision = {.wide = true};
     return r;
 }
 
@@ -38,15 +38,15 @@ OpRule exp_shifted() {
 // Columns of vocab past its valid size become `fill`.
 OpRule mask_padding() {
     OpRule r;
-    r.name = "mask_padding";
+    r.name = ir::kMaskPadding;
     r.operands = 1, r.results = 1;
     r.attrs = {{"fill", AttrType::Number}};
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
-        return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
+        return b.op(ir::kMaskPadding, {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };
-    r.in_place = 0;
-    r.any_dtype = true;
+    r.memory = {.in_place = 0};
+    r.precision = {.any_dtype = true};
     return r;
 }
 
@@ -54,7 +54,7 @@ OpRule mask_padding() {
 // loss = log z + m - t, once z and t are summed over the shards of vocab.
 OpRule cross_entropy() {
     OpRule r;
-    r.name = "cross_entropy";
+    r.name = ir::kCrossEntropy;
     r.operands = 3, r.results = 2;
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[1], op.out[0]); };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
@@ -72,13 +72,13 @@ OpRule cross_entropy() {
 }  // namespace
 
 std::vector<OpRule> loss_rules() {
-    const CompositeBackward backward = {"cross_entropy_backward", {0, 1}, {0}, {}};
+    const CompositeBackward backward = {ir::kCrossEntropyBackward, {0, 1}, {0}, {}};
     OpRule forward = cross_entropy();
     forward.derivative = composite_derivative(backward);
-    forward.wide = true;
+    forward.precision.wide = true;
     OpRule back = backward_rule(forward, backward);
-    back.wide_in = {0, 1, 2, 3};  // its result, the logits' gradient, may be bfloat16
-    back.in_place = 2;            // over the logits
+    back.precision.wide_in = {0, 1, 2, 3};  // its result, the logits' gradient, may be bfloat16
+    back.memory.in_place = 2;               // over the logits
     return {max(), exp_shifted(), mask_padding(), forward, back};
 }
 

@@ -28,12 +28,12 @@ const std::vector<Attribute> kAttrs = {{"eps", AttrType::Number}, {"over", AttrT
 
 OpRule rmsnorm() {
     OpRule r;
-    r.name = "rmsnorm";
+    r.name = ir::kRmsnorm;
     r.operands = 2, r.results = 2;
     r.attrs = kAttrs;
     r.check = check_norm;
-    r.unsplit = named_by_over;
-    r.wide_out = {1};
+    r.sharding = {.unsplit = named_by_over};
+    r.precision = {.wide_out = {1}};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0], w = op.in[1];
         const DimId over = b.routine().dim(op.text("over"));
@@ -54,8 +54,8 @@ OpRule layernorm() {
     r.operands = 3, r.results = 3;
     r.attrs = kAttrs;
     r.check = check_norm;
-    r.unsplit = named_by_over;
-    r.wide_out = {1, 2};
+    r.sharding = {.unsplit = named_by_over};
+    r.precision = {.wide_out = {1, 2}};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0];
         const DimId over = b.routine().dim(op.text("over"));
@@ -80,12 +80,13 @@ std::vector<OpRule> norm_rules() {
     const auto add = [&](OpRule forward, const CompositeBackward& backward, std::string_view with_term,
                          std::vector<int> statistics) {
         forward.derivative = composite_derivative(backward);
-        forward.any_dtype = true;
-        forward.norm = true;
+        forward.precision.any_dtype = true;
+        forward.norm_weight = 1;
+        forward.kept = {.operands = {0}};
         OpRule back = backward_rule(forward, backward);
-        back.any_dtype = true;
-        back.linear = {0};
-        back.wide_in = std::move(statistics);
+        back.precision.any_dtype = true;
+        back.sharding.linear = {0};
+        back.precision.wide_in = std::move(statistics);
         back.with_term = with_term;
         out.push_back(std::move(forward));
         out.push_back(std::move(back));

@@ -35,9 +35,9 @@ OpRule simple(std::string_view name, int in, int out, std::vector<Attribute> att
     r.name = name;
     r.operands = in, r.results = out;
     r.attrs = std::move(attrs);
-    r.rewrites = std::move(rewrites);
+    r.memory = {.rewrites = std::move(rewrites)};
     r.check = [](const Routine&, const Op&) { return std::string(); };
-    r.of_states = true;
+    r.step_end = {.of_states = true};
     return r;
 }
 std::vector<Attribute> numbers(std::initializer_list<std::string_view> names) {
@@ -63,7 +63,7 @@ std::vector<TensorId> orthogonalized(Builder& b, const Op& op) {
     };
     const DimId s2 = another(".2"), s3 = another(".3");
     const auto as = [&](TensorId x, std::vector<DimId> to) {
-        return b.op("rename", {x}, {{b.tensor(x).name, std::move(to)}})[0];
+        return b.op(ir::kRename, {x}, {{b.tensor(x).name, std::move(to)}})[0];
     };
     const auto with = [&](DimId d) {
         std::vector<DimId> out = dims;
@@ -92,7 +92,7 @@ OpRule orthogonalize() {
         return dims_of(rt, op.in[0]).size() == 2 ? same_dims(rt, op.in[0], op.out[0]) : std::string("takes a matrix");
     };
     r.expand = orthogonalized;
-    r.of_states = false;  // a product like any other
+    r.step_end.of_states = false;  // a product like any other
     return r;
 }
 
@@ -106,7 +106,7 @@ OpRule packing(std::string_view name, bool packs) {
     r.name = name;
     (packs ? r.results : r.operands) = 1;
     r.attrs = {{"begins", AttrType::Integers}};
-    r.of_states = true;
+    r.step_end = {.of_states = true};
     r.check = [packs](const Routine&, const Op& op) {
         const size_t tensors = (packs ? op.in : op.out).size();
         const bool fits = tensors > 0 && std::get<std::vector<int64_t>>(op.attrs.at("begins")).size() == tensors;
@@ -119,7 +119,8 @@ OpRule packing(std::string_view name, bool packs) {
 // The same elements: in other dims, or in another tensor.
 OpRule moved(std::string_view name) {
     OpRule r = simple(name, 1, 1, {}, {{0, 0}});
-    r.view = true;
+    r.copies = true;
+    r.memory.view = true;
     return r;
 }
 
@@ -132,8 +133,14 @@ OpRule reshape() {
     return r;
 }
 
+OpRule zero_padding() {
+    OpRule r = simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}, {{0, 0, true}});
+    r.step_end.clears = true;
+    return r;
+}
+
 OpRule obeying_control(OpRule r) {
-    r.obeys_control = true;
+    r.step_end.obeys_control = true;
     r.check = [check = r.check](const Routine& rt, const Op& op) {
         if (const std::string wrong = check(rt, op); !wrong.empty()) return wrong;
         const TensorId control = op.in.back();
@@ -146,7 +153,7 @@ OpRule obeying_control(OpRule r) {
 // `flops`: for each element of operand 0.
 OpRule update_of(OpRule r, double flops) {
     r = obeying_control(std::move(r));
-    r.updates = true;
+    r.step_end.updates = true;
     r.flops = [flops](const mesh::Mesh& m, const Routine& rt, const Op& op) {
         return Flops{0, flops * static_cast<double>(ir::local_elements(m, rt, rt.tensors[op.in[0]]))};
     };
@@ -167,7 +174,7 @@ std::vector<OpRule> optimizer_rules() {
         return fits ? std::string() : std::string("takes weights, gradients, a buffer where it has momentum, and control");
     };
     OpRule squares = simple("sum_squares", 1, 1, {{"count_if", AttrType::Integers}});
-    squares.wide = true;
+    squares.precision.wide = true;
     squares.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };
@@ -175,7 +182,7 @@ std::vector<OpRule> optimizer_rules() {
     // and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale, which
     // the clip coefficient divides them by.
     OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}), {{1, 3, true}});
-    control.wide_in = {2};
+    control.precision.wide_in = {2};
     control.check = [](const Routine&, const Op& op) {
         const bool fits = (op.in.size() == 5 || op.in.size() == 6) && op.out.size() == 2;
         return fits ? std::string() : std::string("takes 5 operands, or 6 with a loss scale, and gives 2 results");
@@ -194,7 +201,7 @@ std::vector<OpRule> optimizer_rules() {
         };
     }
     OpRule meet =
-        simple("meet", 1, 1, {{"islands", AttrType::Integer}, {"bits", AttrType::Integer}, {"count_if", AttrType::Integers}});
+        simple(ir::kMeet, 1, 1, {{"islands", AttrType::Integer}, {"bits", AttrType::Integer}, {"count_if", AttrType::Integers}});
     meet.check = [](const Routine& r, const Op& op) {
         const ir::Tensor& x = r.tensors[op.in[0]];
         const int64_t bits = op.integer("bits");
@@ -209,8 +216,8 @@ std::vector<OpRule> optimizer_rules() {
             obeying_control(simple("muon_momentum", 3, 2, momentum, {{1, 1, true}})),
             orthogonalize(),
             update_of(simple("muon", 3, 1, numbers({"weight_decay"}), {{0, 0}}), 3),
-            packing("unpack", false),
-            packing("pack", true),
+            packing(ir::kUnpack, false),
+            packing(ir::kPack, true),
             reshape(),
             squares,
             outer_gradient,
@@ -219,7 +226,7 @@ std::vector<OpRule> optimizer_rules() {
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
             control,
             obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}), {{0, 0}, {1, 1}})),
-            simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}, {{0, 0, true}}),
+            zero_padding(),
             simple("inverse_count", 1, 1, {}),
             moved("copy")};
 }

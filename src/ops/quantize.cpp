@@ -36,14 +36,14 @@ OpRule between(std::string_view name, bool quantizes) {
         if (op.in.size() == 2 && !rt.tensors[op.in[1]].dims.empty()) return "the number of steps is one number";
         return check_sizes(rt, op, op.in[0], op.out[0]);
     };
-    r.of_states = true;
+    r.step_end = {.of_states = true};
     return r;
 }
 
 }  // namespace
 
 std::vector<OpRule> quantize_rules() {
-    return {between("quantize", true), between("dequantize", false), between("dequantize_sum", false)};
+    return {between(ir::kQuantize, true), between("dequantize", false), between("dequantize_sum", false)};
 }
 
 }  // namespace lockstep::ops

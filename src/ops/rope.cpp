@@ -46,16 +46,16 @@ ir::Attrs rotated_back(const Op& op) {
 // of Hugging Face's checkpoints. Its derivative is the rotation back.
 OpRule rope() {
     OpRule r;
-    r.name = "rope";
+    r.name = ir::kRope;
     r.operands = 2, r.results = 1;
     r.attrs = waves();
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
-        return std::vector<TensorId>{b.op("rope", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, rotated_back(op))[0], -1};
+        return std::vector<TensorId>{b.op(ir::kRope, {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, rotated_back(op))[0],
+                                     -1};
     };
-    r.unsplit = with_roles({DimRole::HeadDim});
-    r.linear = {0};
-    r.in_place = 0;
+    r.sharding = {.unsplit = with_roles({DimRole::HeadDim}), .linear = {0}};
+    r.memory = {.in_place = 0};
     return r;
 }
 
@@ -77,8 +77,7 @@ OpRule of_qkv(std::string_view name, int results) {
     r.results = results;
     r.attrs = waves();
     for (Attribute& a : r.attrs) a.optional = true;
-    r.unsplit = qkv_dims;
-    r.takes_qkv_apart = true;
+    r.sharding = {.unsplit = qkv_dims, .takes_qkv_apart = true};
     return r;
 }
 
@@ -86,7 +85,7 @@ OpRule of_qkv(std::string_view name, int results) {
 // [.., kv_heads, head_dim]: each token's row holds its queries, its keys, then its values. With positions queries and keys are
 // rotated, as rope does it.
 OpRule split_qkv() {
-    OpRule r = of_qkv("split_qkv", 3);
+    OpRule r = of_qkv(ir::kSplitQkv, 3);
     r.check = [](const Routine& rt, const Op& op) {
         if (op.in.empty()) return std::string("takes 1 operands, and positions where it rotates");
         return first_of({check_rotation(op, rt, 1), check_qkv(rt, dims_of(rt, op.in[0]), op.out)});
@@ -98,7 +97,7 @@ OpRule split_qkv() {
         out[0] = b.op("join_qkv", in, {part_of(b.routine(), op.in[0])}, rotated_back(op))[0];
         return out;
     };
-    r.linear = {0};
+    r.sharding.linear = {0};
     return r;
 }
 
@@ -114,7 +113,7 @@ OpRule join_qkv() {
         std::vector<Result> parts;
         for (int i = 0; i < 3; ++i) parts.push_back(part_of(b.routine(), op.in[static_cast<size_t>(i)]));
         if (op.in.size() == 4) in.push_back(op.in[3]);
-        std::vector<TensorId> out = b.op("split_qkv", in, parts, rotated_back(op));
+        std::vector<TensorId> out = b.op(ir::kSplitQkv, in, parts, rotated_back(op));
         out.resize(op.in.size(), -1);
         return out;
     };

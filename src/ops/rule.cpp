@@ -47,7 +47,7 @@ constexpr Attribute kInPlace[] = {{"in_place", AttrType::Integer, true}};
 
 std::string check_attrs(const OpRule& r, const Op& op) {
     constexpr std::string_view types[] = {"an integer", "a number", "a text", "a list of integers"};  // as Attr's alternatives
-    const std::span<const Attribute> lists[] = {r.attrs, kCommon, std::span(kInPlace, r.in_place >= 0 ? 1 : 0)};
+    const std::span<const Attribute> lists[] = {r.attrs, kCommon, std::span(kInPlace, r.memory.in_place >= 0 ? 1 : 0)};
     size_t expected = 0;
     const auto check = [&](const Attribute& a) -> std::string {
         const auto at = op.attrs.find(std::string(a.name));
@@ -88,10 +88,10 @@ std::string check_op(const Routine& routine, const Op& op) {
 
 bool is_linear(const Routine& routine, const Op& op, int operand) {
     const OpRule& r = rule(op.kind);
-    if (r.linear_in_all_together) return true;
+    if (r.sharding.linear_in_all_together) return true;
     const auto bytes = [&](TensorId t) { return bytes_of(routine.tensors[t].dtype); };
-    if (op.kind == "cast" && bytes(op.out[0]) < bytes(op.in[0])) return false;
-    return std::find(r.linear.begin(), r.linear.end(), operand) != r.linear.end();
+    if (op.kind == ir::kCast && bytes(op.out[0]) < bytes(op.in[0])) return false;
+    return std::find(r.sharding.linear.begin(), r.sharding.linear.end(), operand) != r.sharding.linear.end();
 }
 
 std::vector<DimId> iteration_space(const Routine& routine, const Op& op) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/kinds.h"
 #include "ir/program.h"
 
 namespace lockstep::ops {
@@ -32,10 +33,55 @@ struct Attribute {
     bool optional = false;
 };
 
-// A result that stands in the bytes of an operand.
+// A result that is in the bytes of an operand.
 struct Rewrite {
     int result, operand;
     bool must = false;
+};
+
+// How an op is placed. It runs where the table places its iteration space: all dims of operands and results together.
+struct Sharding {
+    std::function<std::vector<DimId>(const Routine&, const Op&)> unsplit{};  // dims it cannot have sharded
+    std::vector<int> linear{};                                               // operands in which it is linear: see is_linear
+    bool linear_unconditionally = false;  // a partial operand stays partial without further conditions (rename, scale)
+    bool linear_in_all_together = false;  // add: all operands equally partial
+    int addend = -1;                      // an operand that is added: partial as the result is
+    ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
+    bool takes_qkv_apart = false;         // knows the rows of a dim of role Qkv; to other ops they are a list
+    bool of_blocks = false;               // ops/blocks.cpp: placed by Op::group
+};
+
+// What is stored under bfloat16 (passes/set_precision). Arithmetic is in float32 in any case.
+struct Precision {
+    bool wide = false;            // all floats stay float32: maxima and sums of the loss
+    std::vector<int> wide_in{};   // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
+    std::vector<int> wide_out{};  // norm, lse of attention
+    bool any_dtype = false;       // operands stay as they are: add, scale, rename, unary
+    bool wide_if_any = false;     // a sum: its result is wide if one of its operands is
+};
+
+struct Memory {
+    bool always_recomputed = false;  // its results are never saved for backward: computed again from its operands
+    // Where result 0 and operand 0 are in one place, it has nothing to do: passes/plan_memory makes the result a view.
+    bool view = false;
+    int in_place = -1;  // the operand in whose bytes result 0 may be, where the kernel's table entry agrees
+    // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
+    // through the result, so both are one place. Of a grouped launch each member's own.
+    std::vector<Rewrite> rewrites{};
+};
+
+// What PyTorch's autograd keeps of an op until its backward (sim/stack_memory).
+struct Kept {
+    std::vector<int> operands{}, results{};
+    bool of_product = false;  // the operands are a product's factors: the gradient of its weights may come later
+};
+
+// Of the end of a step.
+struct StepEnd {
+    bool of_states = false;      // on flat states, placed by the pass that writes it (passes/partition_parameters)
+    bool obeys_control = false;  // its last operand is the step's `control`, in double
+    bool updates = false;        // its first result are the new weights
+    bool clears = false;         // reads nothing, and writes zeros to the elements that its attribute `ranges` lists
 };
 
 struct OpRule {
@@ -51,41 +97,23 @@ struct OpRule {
     // Emits the cotangent of every operand (-1: none) given those of the results (-1: none). Empty: not differentiable.
     std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId> d_out)> derivative;
 
-    // Sharding. An op runs where the table places its iteration space: all dims of operands and results together.
-    std::function<std::vector<DimId>(const Routine&, const Op&)> unsplit;  // dims it cannot have sharded
-    std::vector<int> linear;                                               // operands in which it is linear: see is_linear
-    bool linear_in_all_together = false;                                   // add: all operands equally partial
-    int addend = -1;                                                       // an operand that is added: partial as the result is
-    bool linear_unconditionally = false;  // a partial operand stays partial without further conditions (rename, scale)
-    ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
-
-    // Precision, under bfloat16 (passes/set_precision). Arithmetic is in float32 in any case; this is about what is stored.
-    bool wide = false;            // all floats stay float32: maxima and sums of the loss
-    std::vector<int> wide_in{};   // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
-    std::vector<int> wide_out{};  // norm, lse of attention
-    bool any_dtype = false;       // operands stay as they are: add, scale, rename, unary
-
     std::function<Flops(const mesh::Mesh&, const Routine&, const Op&)> flops;  // of one rank; empty: one a result element
 
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
-    bool takes_qkv_apart = false;  // knows the rows of a dim of role Qkv; to other ops they are a list
-    bool norm = false;             // operands behind the first are a norm's weight and bias
-    std::string_view with_term;    // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
-
-    // Of the end of a step. of_states: on flat states, placed by the pass that writes it (passes/partition_parameters);
-    // obeys_control: its last operand is the step's `control`, in double; updates: its first result are the new weights.
-    bool of_states = false, obeys_control = false, updates = false;
-    bool always_recomputed = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
-    bool of_blocks = false;  // ops/blocks.cpp: placed by Op::group
-    // Where result 0 and operand 0 stand in one place, it has nothing to do: passes/plan_memory makes the result a view.
-    bool view = false;
-    int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
-    // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
-    // through the result, so both are one place. Of a grouped launch each member's own.
-    std::vector<Rewrite> rewrites{};
+    bool accumulates = false;    // adds operand 0 to a sum in a port, result 0
+    bool copies = false;         // result 0 has the elements of operand 0, in their order
+    int norm_weight = -1;        // a norm's: the operand that is its weight; the bias is behind it
+    int queries = -1;            // attention's: the operand that holds the queries; keys and values are behind it
+    std::string_view with_term;  // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
+
+    Sharding sharding;
+    Precision precision;
+    Memory memory;
+    Kept kept;
+    StepEnd step_end;
 };
 
 const OpRule* find_rule(std::string_view kind);  // nullptr for an unknown kind

@@ -21,7 +21,7 @@ inline std::string has(const Op& op, std::initializer_list<std::string_view> key
     return "";
 }
 
-// For OpRule::unsplit: the routine's dims of these roles, and the dim that the attribute `over` names.
+// For Sharding::unsplit: the routine's dims of these roles, and the dim that the attribute `over` names.
 inline std::function<std::vector<DimId>(const Routine&, const Op&)> with_roles(std::vector<ir::DimRole> roles) {
     return [roles = std::move(roles)](const Routine& r, const Op&) {
         std::vector<DimId> out;

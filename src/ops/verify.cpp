@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,7 +32,7 @@ public:
             if (found_) return found_;
         }
         for (const ir::Unit& u : p_.units) unit(u);
-        if (const std::string wrong = wrong_states(p_); !wrong.empty()) fail("state", wrong);
+        if (const std::string wrong = wrong_states(p_); !wrong.empty()) fail(Invariant::State, wrong);
         if (found_) return found_;
         const BoundStates bound(p_);
         entry_of_.assign(p_.buffers.size(), nullptr);
@@ -41,8 +42,8 @@ public:
     }
 
 private:
-    void fail(std::string_view invariant, std::string message) {
-        if (!found_) found_ = Violation{std::string(invariant), std::move(message)};
+    void fail(Invariant invariant, std::string message) {
+        if (!found_) found_ = Violation{invariant, std::move(message)};
     }
 
     void take(std::optional<Violation> found) {
@@ -59,14 +60,14 @@ private:
         kernels_and_views(r);
         sums_are_wide(r);
         parameters_are_their_units(r);
-        if (const std::string wrong = wrong_ports_of_states(p_, r); !wrong.empty()) return fail("state", wrong);
+        if (const std::string wrong = wrong_ports_of_states(p_, r); !wrong.empty()) return fail(Invariant::State, wrong);
         for (const Op& op : r.ops) {
             if (found_) return;
             const std::string wrong = shape(r, op);
-            if (!wrong.empty()) return fail("shape", fmt::format("{}, op {}: {}", r.name, op.kind, wrong));
+            if (!wrong.empty()) return fail(Invariant::Shape, fmt::format("{}, op {}: {}", r.name, op.kind, wrong));
             stays_wide(r, op);
             if (const std::string qkv = wrong_use_of_qkv(r, op); !qkv.empty())
-                return fail("qkv", fmt::format("{}, op {}: {}", r.name, op.kind, qkv));
+                return fail(Invariant::Qkv, fmt::format("{}, op {}: {}", r.name, op.kind, qkv));
             if (placed(r)) take(wrong_placement(p_, r, op));
         }
         take(blocks_that_meet(p_, r));
@@ -94,28 +95,31 @@ private:
         for (const ir::Tensor& t : r.tensors) names.push_back(t.name);
         std::sort(names.begin(), names.end());
         if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-            return fail("names", fmt::format("{}: two tensors are called {}", r.name, *twice));
+            return fail(Invariant::Names, fmt::format("{}: two tensors are called {}", r.name, *twice));
         for (const ir::Tensor& t : r.tensors) {
             if (t.port >= static_cast<int>(r.ports.size()))
-                return fail("names", fmt::format("{}: {} belongs to no port", r.name, t.name));
+                return fail(Invariant::Names, fmt::format("{}: {} belongs to no port", r.name, t.name));
             for (DimId d : t.dims) {
                 if (d < 0 || d >= static_cast<int>(r.dims.size()))
-                    return fail("names", fmt::format("{}: {} has an unknown dim", r.name, t.name));
+                    return fail(Invariant::Names, fmt::format("{}: {} has an unknown dim", r.name, t.name));
             }
         }
         std::set<std::string> ports;
         for (const ir::Port& p : r.ports) {
-            if (!ports.insert(p.name).second) return fail("names", fmt::format("{}: two ports are called {}", r.name, p.name));
+            if (!ports.insert(p.name).second)
+                return fail(Invariant::Names, fmt::format("{}: two ports are called {}", r.name, p.name));
             const bool has_state = p.state >= 0 && p.state < static_cast<int>(p_.states.size());
             if ((p.kind == PortKind::State) != has_state)
-                return fail("state", fmt::format("{}: port {} binds no state, or is not of a state's kind", r.name, p.name));
+                return fail(Invariant::State,
+                            fmt::format("{}: port {} binds no state, or is not of a state's kind", r.name, p.name));
         }
         const int n = static_cast<int>(r.tensors.size());
         for (const Op& op : r.ops) {
             for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
                 for (TensorId t : *list) {
                     if (t < 0 || t >= n)
-                        return fail("names", fmt::format("{}, op {}: an operand or result that is no tensor", r.name, op.kind));
+                        return fail(Invariant::Names,
+                                    fmt::format("{}, op {}: an operand or result that is no tensor", r.name, op.kind));
                 }
             }
         }
@@ -133,8 +137,10 @@ private:
         std::sort(all.begin(), all.end());
         const ir::Block* block = p_.block(r.block);
         if (!block || all != block->instances())
-            return fail("instance", fmt::format("{}: not every instance of {} has one {}", r.name, r.block, name_of(r.kind)));
-        if (!std::is_sorted(r.instances.begin(), r.instances.end())) fail("instance", r.name + ": its instances do not ascend");
+            return fail(Invariant::Instance,
+                        fmt::format("{}: not every instance of {} has one {}", r.name, r.block, name_of(r.kind)));
+        if (!std::is_sorted(r.instances.begin(), r.instances.end()))
+            fail(Invariant::Instance, r.name + ": its instances do not ascend");
     }
 
     // A part follows the part before it and serves the same instances.
@@ -143,7 +149,7 @@ private:
         const Routine* before = at > 0 ? &p_.routines[at - 1] : nullptr;
         if (!before || before->part != r.part - 1 || before->block != r.block || before->kind != r.kind ||
             before->entry != r.entry || before->instances != r.instances)
-            fail("part", fmt::format("{}: does not follow part {} of its routine", r.name, r.part - 1));
+            fail(Invariant::Part, fmt::format("{}: does not follow part {} of its routine", r.name, r.part - 1));
     }
 
     static bool placed(const Routine& r) {
@@ -155,7 +161,7 @@ private:
         const bool any =
             std::any_of(r.tensors.begin(), r.tensors.end(), [](const ir::Tensor& t) { return !t.placement.dims.empty(); });
         if (!any) return;
-        if (!placed(r)) return fail("placement", fmt::format("{}: some tensors are placed and some are not", r.name));
+        if (!placed(r)) return fail(Invariant::Placement, fmt::format("{}: some tensors are placed and some are not", r.name));
         for (const ir::Tensor& t : r.tensors) {
             std::vector<int> times(p_.mesh.sub_axes.size(), 0);  // that a sub-axis stands in the placement
             bool unknown = false, over_stages = false;
@@ -170,14 +176,17 @@ private:
             for (size_t i = 0; i < t.dims.size(); ++i) {
                 count(t.placement.dims[i], true);
                 if (r.dims[t.dims[i]].size % p_.mesh.size(t.placement.dims[i]) != 0) {
-                    return fail("placement", fmt::format("{}: {} of {} is not divisible by {}", r.name, r.dims[t.dims[i]].name,
-                                                         t.name, p_.mesh.text(t.placement.dims[i])));
+                    return fail(Invariant::Placement,
+                                fmt::format("{}: {} of {} is not divisible by {}", r.name, r.dims[t.dims[i]].name, t.name,
+                                            p_.mesh.text(t.placement.dims[i])));
                 }
             }
             if (std::any_of(times.begin(), times.end(), [](int n) { return n > 1; }))
-                return fail("placement", fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
-            if (unknown) return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
-            if (over_stages) return fail("placement", fmt::format("{}: {} is split over pipeline ranks", r.name, t.name));
+                return fail(Invariant::Placement, fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
+            if (unknown)
+                return fail(Invariant::Placement, fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
+            if (over_stages)
+                return fail(Invariant::Placement, fmt::format("{}: {} is split over pipeline ranks", r.name, t.name));
         }
     }
 
@@ -190,7 +199,7 @@ private:
         for (const Op& op : r.ops) {
             for (TensorId t : op.in) {
                 if (!defined[t])
-                    return fail("ssa",
+                    return fail(Invariant::Ssa,
                                 fmt::format("{}, op {}: reads {} before it is written", r.name, op.kind, r.tensors[t].name));
             }
             for (size_t i = 0; i < op.out.size(); ++i) {
@@ -199,36 +208,37 @@ private:
                 const Access access = port < 0 ? Access::Write : r.ports[port].access;
                 const bool adds = op.accumulates(static_cast<int>(i));
                 if (access == Access::Read)
-                    return fail("ssa",
+                    return fail(Invariant::Ssa,
                                 fmt::format("{}, op {}: writes {}, which it may only read", r.name, op.kind, r.tensors[t].name));
                 if (adds != (access == Access::Accumulate)) {
-                    return fail("ssa", fmt::format("{}, op {}: {} is added to where its port says otherwise", r.name, op.kind,
-                                                   r.tensors[t].name));
+                    return fail(Invariant::Ssa, fmt::format("{}, op {}: {} is added to where its port says otherwise", r.name,
+                                                            op.kind, r.tensors[t].name));
                 }
                 const bool in_place = std::find(op.in.begin(), op.in.end(), t) != op.in.end();
                 if (adds) added[t] = 1;
                 if (access == Access::Write && !in_place && defined[t]++)
-                    return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
+                    return fail(Invariant::Ssa,
+                                fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
             }
         }
         for (size_t t = 0; t < r.tensors.size(); ++t) {
-            if (!defined[t]) return fail("ssa", fmt::format("{}: {} is never written", r.name, r.tensors[t].name));
+            if (!defined[t]) return fail(Invariant::Ssa, fmt::format("{}: {} is never written", r.name, r.tensors[t].name));
             const int port = r.tensors[t].port;
             if (port >= 0 && r.ports[port].access == Access::Accumulate && !added[t])
-                return fail("ssa", fmt::format("{}: {} is never added to", r.name, r.tensors[t].name));
+                return fail(Invariant::Ssa, fmt::format("{}: {} is never added to", r.name, r.tensors[t].name));
         }
     }
 
     void kernels_and_views(const Routine& r) {
         const auto with = std::count_if(r.ops.begin(), r.ops.end(), [](const Op& op) { return !op.kernel.empty(); });
         if (with != 0 && with != static_cast<long>(r.ops.size()))
-            return fail("kernel", fmt::format("{}: some ops have a kernel and some have none", r.name));
+            return fail(Invariant::Kernel, fmt::format("{}: some ops have a kernel and some have none", r.name));
         for (const ir::Tensor& t : r.tensors) {
             if (t.view_of < 0) continue;
             if (t.view_of >= static_cast<int>(r.tensors.size()))
-                return fail("view", fmt::format("{}: {} views no tensor", r.name, t.name));
+                return fail(Invariant::View, fmt::format("{}: {} views no tensor", r.name, t.name));
             if (ir::local_bytes(p_.mesh, r, t) != ir::local_bytes(p_.mesh, r, r.tensors[t.view_of])) {
-                return fail("view", fmt::format("{}: {} does not have the bytes of what it views", r.name, t.name));
+                return fail(Invariant::View, fmt::format("{}: {} does not have the bytes of what it views", r.name, t.name));
             }
         }
         for (const ir::Tensor& t : r.tensors) {
@@ -237,7 +247,7 @@ private:
                                 (r.ports[t.port].kind == PortKind::Value && r.ports[t.port].role != ir::PortRole::None &&
                                  r.ports[t.port].role != ir::PortRole::Logits));
             if (border && !t.placement.partial.empty())
-                return fail("border", fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
+                return fail(Invariant::Border, fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
         }
     }
 
@@ -248,7 +258,7 @@ private:
                 t.port >= 0 && (r.ports[t.port].access == Access::Accumulate || r.ports[t.port].kind == PortKind::Gradients ||
                                 p_.has_role(r.ports[t.port], ir::StateRole::Reduced));
             if (sum && is_narrow(t.dtype))
-                fail("precision", fmt::format("{}: {} adds up in {}", r.name, t.name, name_of(t.dtype)));
+                fail(Invariant::Precision, fmt::format("{}: {} adds up in {}", r.name, t.name, name_of(t.dtype)));
         }
     }
     // Parameters are read in the type in which their unit holds them.
@@ -257,7 +267,7 @@ private:
             if (t.port < 0 || r.ports[t.port].kind != PortKind::Params) continue;
             const ir::Unit* u = p_.unit(r.ports[t.port].unit);
             if (u && t.dtype != u->compute)
-                fail("precision",
+                fail(Invariant::Precision,
                      fmt::format("{}: {} is read as {}, kept as {}", r.name, t.name, name_of(t.dtype), name_of(u->compute)));
         }
     }
@@ -269,11 +279,11 @@ private:
                 const bool wide = all || std::find(positions.begin(), positions.end(), static_cast<int>(i)) != positions.end();
                 const ir::Tensor& t = r.tensors[tensors[i]];
                 if (wide && is_narrow(t.dtype))
-                    fail("precision", fmt::format("{}, op {}: {} is {}", r.name, op.kind, t.name, name_of(t.dtype)));
+                    fail(Invariant::Precision, fmt::format("{}, op {}: {} is {}", r.name, op.kind, t.name, name_of(t.dtype)));
             }
         };
-        check(op.in, k.wide_in, k.wide);
-        check(op.out, k.wide_out, k.wide);
+        check(op.in, k.precision.wide_in, k.precision.wide);
+        check(op.out, k.precision.wide_out, k.precision.wide);
     }
 
     // The routines of a unit keep to its element types: what crosses ranks; and what forward reads is cast from the master
@@ -283,27 +293,28 @@ private:
         if (u && (r.kind == ir::RoutineKind::Fetch || r.kind == ir::RoutineKind::Gather)) weights_cross_as(r, *u);
         const bool reduces = r.kind == ir::RoutineKind::ReduceMicro || r.kind == ir::RoutineKind::ReduceStep;
         if (!u || (r.kind != ir::RoutineKind::Update && !reduces)) return;
-        const auto wrong = [&](const std::string& what) { fail("precision", fmt::format("{}: {}", r.name, what)); };
+        const auto wrong = [&](const std::string& what) { fail(Invariant::Precision, fmt::format("{}: {}", r.name, what)); };
         std::vector<bool> updated(r.tensors.size(), false);
         size_t updates = 0;
         for (const Op& op : r.ops) {
             if (reduces && rule(op.kind).collective) {
                 // Those with decay are exchanged as integers and then added up, where the unit says so.
                 // What replicas then share is gathered, norms and biases in the type in which they add up.
-                const bool quantized = u->quantized_gradients != 0, shares = quantized && op.kind == "all_gather";
+                const bool quantized = u->quantized_gradients != 0,
+                           shares = quantized && ir::is_collective(op, mesh::Collective::AllGather);
                 for (const TensorId t : op.in) {
                     const ir::Tensor& x = r.tensors[t];
                     if (shares && (x.dtype == Dtype::I8 || !decays(*u, x))) continue;
-                    const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
-                    if (x.dtype != expected || (quantized && op.kind == "reduce_scatter"))
+                    const Dtype expected = quantized && ir::is_collective(op, mesh::Collective::AllToAll) ? Dtype::I8 : u->reduce;
+                    if (x.dtype != expected || (quantized && ir::is_collective(op, mesh::Collective::ReduceScatter)))
                         wrong(fmt::format("{}: gradients cross ranks as {}, not {}", x.name, name_of(x.dtype),
                                           name_of(quantized ? Dtype::I8 : expected)));
                 }
             }
-            if (reduces && op.kind == "quantize" && !crosses_as_said(*u, r.tensors[op.in[0]], op.integer("bits")))
+            if (reduces && op.kind == ir::kQuantize && !crosses_as_said(*u, r.tensors[op.in[0]], op.integer("bits")))
                 wrong(fmt::format("{} crosses ranks in {} bits", r.tensors[op.in[0]].name, op.integer("bits")));
-            if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
-            if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
+            if (rule(op.kind).step_end.updates) updated[op.out[0]] = true, ++updates;
+            if (r.kind == ir::RoutineKind::Update && op.kind == ir::kCast && writes_weights(r, op) && !updated[op.in[0]])
                 wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));
         }
         if (r.kind == ir::RoutineKind::Update && updates != u->segments.size())
@@ -329,7 +340,7 @@ private:
             for (const TensorId t : op.in) {
                 const ir::Tensor& x = r.tensors[t];
                 if (x.dtype == Dtype::I8 ? !quantized : quantized && decays(u, x))
-                    fail("precision", fmt::format("{}: {} crosses ranks as {}", r.name, x.name, name_of(x.dtype)));
+                    fail(Invariant::Precision, fmt::format("{}: {} crosses ranks as {}", r.name, x.name, name_of(x.dtype)));
             }
         }
     }
@@ -350,24 +361,26 @@ private:
     }
 
     void unit(const ir::Unit& u) {
-        if (!p_.block(u.block)) return fail("unit", fmt::format("{} is of the block {}, which is not there", u.name, u.block));
+        if (!p_.block(u.block))
+            return fail(Invariant::Unit, fmt::format("{} is of the block {}, which is not there", u.name, u.block));
         if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients) ||
             !mesh::starts_with(u.weights, u.secondary))
-            return fail("unit", u.name + ": its splits are not nested");
+            return fail(Invariant::Unit, u.name + ": its splits are not nested");
         int64_t end = 0;
         for (const ir::Segment& s : u.segments) {
-            if (s.begin != end) return fail("unit", u.name + ": segments do not follow each other");
+            if (s.begin != end) return fail(Invariant::Unit, u.name + ": segments do not follow each other");
             end += s.padded;
             int64_t inside = 0;
             for (const ir::Member& m : s.members) {
                 if (m.begin < inside || m.begin + m.count > s.padded)
-                    return fail("unit", fmt::format("{}: {} overlaps its neighbour or its segment's end", u.name, m.param));
+                    return fail(Invariant::Unit,
+                                fmt::format("{}: {} overlaps its neighbour or its segment's end", u.name, m.param));
                 inside = m.begin + m.count;
             }
             if (s.padded % p_.mesh.size(u.optimizer) != 0)
-                return fail("unit", u.name + ": a segment is not divisible by the optimizer's split");
+                return fail(Invariant::Unit, u.name + ": a segment is not divisible by the optimizer's split");
         }
-        if (end != u.padded) return fail("unit", u.name + ": its size is not that of its segments");
+        if (end != u.padded) return fail(Invariant::Unit, u.name + ": its size is not that of its segments");
     }
 
     // What does not live through steps has its place among the buffers of one entry. There a state of a step has one buffer.
@@ -386,14 +399,14 @@ private:
         for (size_t i = 0; i < e.calls.size(); ++i) {
             const ir::Call& c = e.calls[i];
             if (c.routine < 0 || c.routine >= static_cast<int>(p_.routines.size()))
-                return fail("call", fmt::format("{}, call {}: no such routine", name_of(e.kind), i));
+                return fail(Invariant::Call, fmt::format("{}, call {}: no such routine", name_of(e.kind), i));
             const Routine& r = p_.routines[c.routine];
             const auto wrong = [&](const std::string& what) {
-                fail("call", fmt::format("{}, call {} of {}: {}", name_of(e.kind), i, r.name, what));
+                fail(Invariant::Call, fmt::format("{}, call {} of {}: {}", name_of(e.kind), i, r.name, what));
             };
             if (!r.serves(c.instance)) {
-                return fail("instance", fmt::format("{}, call {} of {}: it does not serve instance {}", name_of(e.kind), i,
-                                                    r.name, c.instance));
+                return fail(Invariant::Instance, fmt::format("{}, call {} of {}: it does not serve instance {}", name_of(e.kind),
+                                                             i, r.name, c.instance));
             }
             if (c.bindings.size() != r.ports.size()) return wrong("not every port is bound");
             for (size_t b = 0; b < c.bindings.size(); ++b) {
@@ -418,12 +431,12 @@ private:
 
     void arena() {
         if (std::ranges::any_of(p_.arena_bytes, [](int64_t bytes) { return bytes < 0; }))
-            return fail("arena", "an arena has fewer than no bytes");
+            return fail(Invariant::Arena, "an arena has fewer than no bytes");
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
             if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes[b.place] - b.bytes) {
-                return fail("arena", fmt::format("buffer {} lies across the {}arena's end or off its alignment", b.name,
-                                                 b.place == Place::Host ? "host's " : ""));
+                return fail(Invariant::Arena, fmt::format("buffer {} lies across the {}arena's end or off its alignment", b.name,
+                                                          b.place == Place::Host ? "host's " : ""));
             }
         }
     }
@@ -435,6 +448,14 @@ private:
 };
 
 }  // namespace
+
+std::string_view name_of(Invariant invariant) {
+    constexpr std::array<std::string_view, 19> names = {
+        "names",     "shape",  "ssa",      "placement", "space", "partial", "collective", "blocks", "qkv",  "border",
+        "precision", "kernel", "instance", "part",      "view",  "unit",    "state",      "call",   "arena"};
+    static_assert(static_cast<size_t>(Invariant::Arena) + 1 == names.size());
+    return names[static_cast<size_t>(invariant)];
+}
 
 std::optional<Violation> verify(const ir::Program& program) { return Verifier(program).run(); }
 

@@ -25,11 +25,11 @@ bool stands_as(const ir::Placement& expected, const ir::Placement& given) {
 
 Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
     const auto wrong = [&](const std::string& what) -> Found {
-        return Violation{"collective", fmt::format("{}, {} of {}: {}", r.name, op.kind,
-                                                   r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what)};
+        return Violation{Invariant::Collective, fmt::format("{}, {} of {}: {}", r.name, op.kind,
+                                                            r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what)};
     };
     if (op.group.empty()) return wrong("its group is empty");
-    if (op.kind == "slice") {
+    if (op.kind == ir::kSlice) {
         ir::Placement expected = r.tensors[op.in[0]].placement;
         const auto dim = static_cast<size_t>(op.integer("dim"));
         if (dim >= expected.dims.size()) return wrong("it has no such dim");
@@ -94,12 +94,12 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
 // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
 Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     const auto wrong = [&](const std::string& what) -> Found {
-        return Violation{"blocks", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what)};
+        return Violation{Invariant::Blocks, fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what)};
     };
     const int64_t members = p.mesh.size(op.group);
     if (members < 2) return wrong("its group has one rank");
     const auto dim = static_cast<size_t>(op.integer("dim"));
-    const bool takes = op.kind == "block";
+    const bool takes = op.kind == ir::kBlock;
     const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
     if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
     if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
@@ -110,9 +110,9 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     }
     ir::Placement expected = block.placement;
     AxisList& axes = expected.dims[dim];
-    const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == "sum_blocks";
+    const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == ir::kSumBlocks;
     if (splits) axes = mesh::join(axes, op.group);
-    if (op.kind == "sum_blocks") {
+    if (op.kind == ir::kSumBlocks) {
         if (!mesh::is_subset(op.group, expected.partial)) return wrong("it sums what is not partial over the group");
         expected.partial = mesh::subtract(expected.partial, op.group);
     } else if (mesh::meet(expected.partial, op.group)) {
@@ -135,7 +135,7 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                 for (const auto& [dim, others] : space) {
                     if (dim == r.tensors[t].dims[i]) known = others;
                     else if (mesh::meet(*others, axes))
-                        return Violation{"space",
+                        return Violation{Invariant::Space,
                                          fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
                                                      "of blocks, not all",
                                                      r.name, op.kind, p.mesh.text(mesh::intersect(*others, axes)),
@@ -143,8 +143,8 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                                                      r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name)};
                 }
                 if (known && *known != axes) {
-                    return Violation{"space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,
-                                                          r.tensors[t].name)};
+                    return Violation{Invariant::Space, fmt::format("{}, op {}: {} does not stand where the op runs", r.name,
+                                                                   op.kind, r.tensors[t].name)};
                 }
                 if (known) continue;
                 space.emplace_back(r.tensors[t].dims[i], &axes);
@@ -156,30 +156,31 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
         const AxisList& partial = r.tensors[op.in[i]].placement.partial;
         if (partial.empty()) continue;
         if (!is_linear(r, op, static_cast<int>(i)))
-            return Violation{"partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
-                                                    r.tensors[op.in[i]].name)};
-        if (static_cast<int>(i) == k.addend) continue;  // below
-        if (!k.linear_in_all_together && mesh::meet(passed, partial)) {
-            return Violation{"partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind)};
+            return Violation{Invariant::Partial, fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name,
+                                                             op.kind, r.tensors[op.in[i]].name)};
+        if (static_cast<int>(i) == k.sharding.addend) continue;  // below
+        if (!k.sharding.linear_in_all_together && mesh::meet(passed, partial)) {
+            return Violation{Invariant::Partial, fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind)};
         }
-        if (k.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
-            return Violation{"partial",
+        if (k.sharding.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
+            return Violation{Invariant::Partial,
                              fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind)};
         }
         passed = mesh::unite(passed, partial);
     }
-    if (k.linear_in_all_together) {
+    if (k.sharding.linear_in_all_together) {
         for (TensorId t : op.in) {
             if (r.tensors[t].placement.partial != passed)
-                return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
+                return Violation{Invariant::Partial,
+                                 fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
         }
     }
-    if (k.addend >= 0 && r.tensors[op.in[k.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
-        return Violation{"partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
+    if (k.sharding.addend >= 0 && r.tensors[op.in[k.sharding.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
+        return Violation{Invariant::Partial, fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
     for (TensorId t : op.out) {
         const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
         if (r.tensors[t].placement.partial != expected) {
-            return Violation{"partial",
+            return Violation{Invariant::Partial,
                              fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name,
                                          p.mesh.text(expected), p.mesh.text(r.tensors[t].placement.partial))};
         }
@@ -190,13 +191,14 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
 }  // namespace
 
 std::optional<Violation> wrong_placement(const ir::Program& p, const Routine& r, const Op& op) {
-    if (rule(op.kind).collective || op.kind == "slice") return wrong_collective(p, r, op);
-    if (rule(op.kind).of_blocks) return wrong_blocks(p, r, op);
-    return rule(op.kind).of_states ? std::nullopt : wrong_space_and_partial(p, r, op);
+    if (rule(op.kind).collective || op.kind == ir::kSlice) return wrong_collective(p, r, op);
+    if (rule(op.kind).sharding.of_blocks) return wrong_blocks(p, r, op);
+    return rule(op.kind).step_end.of_states ? std::nullopt : wrong_space_and_partial(p, r, op);
 }
 
 std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r) {
-    if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).of_blocks; })) return std::nullopt;
+    if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).sharding.of_blocks; }))
+        return std::nullopt;
     std::vector<AxisList> over(r.tensors.size());  // the group whose blocks a tensor is one of
     for (const Op& op : r.ops) {
         AxisList group;
@@ -204,10 +206,11 @@ std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r
         const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
         const bool meets = kind && *kind != mesh::Collective::Permute;
         if (meets && mesh::meet(group, op.group))
-            return Violation{"blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
-                                                   r.name, op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
-        if (op.kind == "block") group = mesh::unite(group, op.group);
-        else if (rule(op.kind).of_blocks) group = mesh::subtract(group, op.group);
+            return Violation{Invariant::Blocks,
+                             fmt::format("{}: {} over {} is given {}, of which each rank there has another block", r.name,
+                                         op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
+        if (op.kind == ir::kBlock) group = mesh::unite(group, op.group);
+        else if (rule(op.kind).sharding.of_blocks) group = mesh::subtract(group, op.group);
         for (TensorId t : op.out) over[t] = group;
     }
     return std::nullopt;

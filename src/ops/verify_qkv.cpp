@@ -50,7 +50,7 @@ std::string wrong_use_of_qkv(const Routine& r, const Op& op) {
             }
         }
     }
-    if (!any || k.takes_qkv_apart) return "";
+    if (!any || k.sharding.takes_qkv_apart) return "";
     for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
         for (const TensorId id : *list) {
             const ir::Tensor& t = r.tensors[id];
@@ -58,7 +58,7 @@ std::string wrong_use_of_qkv(const Routine& r, const Op& op) {
             if (of_heads && rows_of(r, t) < 0) return fmt::format("it reads queries, keys and values as the heads of {}", t.name);
         }
     }
-    for (const DimId d : k.unsplit ? k.unsplit(r, op) : std::vector<DimId>{}) {
+    for (const DimId d : k.sharding.unsplit ? k.sharding.unsplit(r, op) : std::vector<DimId>{}) {
         if (d >= 0 && is_of_heads(r.dims[d].role))
             return fmt::format("it reads queries, keys and values along {}", r.dims[d].name);
     }

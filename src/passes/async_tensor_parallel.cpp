@@ -74,18 +74,18 @@ private:
 
     // Does each row of the result, along `dim`, come from the same row of one operand?
     bool is_by_rows(const Op& op, DimId dim) const {
-        if (op.kind != "einsum" || !ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
+        if (op.kind != ir::kEinsum || !ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
         return has(r_.tensors[op.in[0]].dims, dim) != has(r_.tensors[op.in[1]].dims, dim);
     }
 
-    bool is_cut_by(const Op& op, const char* kind) const {
-        return op.kind == kind && op.in.size() == 1 && op.accumulate.empty() && mesh_.size(op.group) > 1;
+    bool is_cut_by(const Op& op, mesh::Collective kind) const {
+        return ir::is_collective(op, kind) && op.in.size() == 1 && op.accumulate.empty() && mesh_.size(op.group) > 1;
     }
     DimId dim_of(const Op& op) const { return r_.tensors[op.in[0]].dims[static_cast<size_t>(op.integer("dim"))]; }
 
     void find_gather(size_t i) {
         const Op& op = old_[i];
-        if (!is_cut_by(op, "all_gather") || r_.tensors[op.out[0]].port >= 0) return;
+        if (!is_cut_by(op, mesh::Collective::AllGather) || r_.tensors[op.out[0]].port >= 0) return;
         std::vector<size_t> products;
         for (size_t reader : readers_[static_cast<size_t>(op.out[0])]) {
             const Op& product = old_[reader];
@@ -100,7 +100,7 @@ private:
 
     void find_scatter(size_t i) {
         const Op& op = old_[i];
-        if (!is_cut_by(op, "reduce_scatter")) return;
+        if (!is_cut_by(op, mesh::Collective::ReduceScatter)) return;
         Scatter s;
         if (!add_to_cone(op.in[0], op, i, dim_of(op), s)) return;
         for (size_t c : s.cone) replaced_.insert(c);
@@ -116,7 +116,7 @@ private:
         const Op& op = old_[at];
         if (!op.accumulate.empty() || replaced_.contains(at) || !has(r_.tensors[t].dims, dim)) return false;
         s.cone.insert(at);
-        if (op.kind == "add")
+        if (ops::rule(op.kind).sharding.linear_in_all_together)
             return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, scatter, at, dim, s); });
         if (!is_by_rows(op, dim)) return false;
         for (TensorId in : op.in) {
@@ -154,9 +154,10 @@ private:
         return static_cast<DimId>(r_.dims.size() - 1);
     }
 
-    Op& emit(const Op& like, std::string kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs, bool beside = false) {
+    Op& emit(const Op& like, std::string_view kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs,
+             bool beside = false) {
         Op op;
-        op.kind = std::move(kind);
+        op.kind = kind;
         op.in = std::move(in);
         op.out = {out};
         op.attrs = std::move(attrs);
@@ -200,7 +201,7 @@ private:
         permute(1);
         for (int64_t i = 0; i < members; ++i) {
             const TensorId block = make_block(numbered(name, i), own, dim, gather.group);
-            emit(gather, "block", {rolled[static_cast<size_t>(i)]}, block, {{"dim", at}, {"shift", int64_t{0}}});
+            emit(gather, ir::kBlock, {rolled[static_cast<size_t>(i)]}, block, {{"dim", at}, {"shift", int64_t{0}}});
             blocks.push_back(block);
             for (size_t p : products) results[p].push_back(on_blocks(old_[p], {{whole, block}}, dim, gather.group, i));
             if (i + 1 < members) permute(i + 2);
@@ -232,7 +233,7 @@ private:
                         const bool inside = maker >= 0 && s.cone.contains(static_cast<size_t>(maker));
                         if (inside || blocks.contains(t) || !has(r_.tensors[t].dims, dim)) continue;
                         blocks[t] = make_block(numbered(r_.tensors[t].name, i), t, dim, scatter.group);
-                        emit(scatter, "block", {t}, blocks[t], {{"dim", position(r_.tensors[t].dims, dim)}, {"shift", i}});
+                        emit(scatter, ir::kBlock, {t}, blocks[t], {{"dim", position(r_.tensors[t].dims, dim)}, {"shift", i}});
                     }
                 }
                 for (size_t c : s.cone) blocks[old_[c].out[0]] = on_blocks(old_[c], blocks, dim, scatter.group, i);
@@ -250,7 +251,7 @@ private:
     }
     void emit_sum(size_t index, const Scatter& s) {
         const Op& scatter = old_[index];
-        emit(scatter, "sum_blocks", s.arrived, scatter.out[0], {{"dim", scatter.integer("dim")}}).note = scatter.note;
+        emit(scatter, ir::kSumBlocks, s.arrived, scatter.out[0], {{"dim", scatter.integer("dim")}}).note = scatter.note;
     }
 
     // Moves each all-gather that stays whole ahead, to just behind the second-last communication before it. The last
@@ -258,7 +259,7 @@ private:
     // computation between.
     void move_gathers_ahead() {
         for (size_t i = 0; i < r_.ops.size(); ++i) {
-            if (!is_cut_by(r_.ops[i], "all_gather")) continue;
+            if (!is_cut_by(r_.ops[i], mesh::Collective::AllGather)) continue;
             const TensorId operand = r_.ops[i].in[0];
             size_t to = i, passed = 0;
             for (size_t at = i; at > 0 && passed < 2; --at) {

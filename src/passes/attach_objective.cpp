@@ -61,9 +61,9 @@ void attach(const ir::Program& program, ir::Routine& r) {
     const ir::Dim& vocab = r.dims[b.dims({DimRole::Vocab})[0]];
     // How far the vocabulary is padded is not known yet: bind_sizes drops the mask where it is not.
     const double minus_infinity = -std::numeric_limits<double>::infinity();
-    logits = b.op("mask_padding", {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
-    const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", vocab.name}})[0];
-    const std::vector<TensorId> ce = b.op("cross_entropy", {logits, m, targets}, {{"z", rows}, {"t", rows}});
+    logits = b.op(ir::kMaskPadding, {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
+    const TensorId m = b.op(ir::kMax, {logits}, {{"m", rows}}, {{"over", vocab.name}})[0];
+    const std::vector<TensorId> ce = b.op(ir::kCrossEntropy, {logits, m, targets}, {{"z", rows}, {"t", rows}});
     // From here on values have no vocab, but are wanted where it is: the sequence stays whole beside it, and nothing is gathered.
     const size_t first = r.ops.size();
     const TensorId nll = b.add("nll", {b.unary("log_z", "log", ce[0]), m, b.scale("minus_t", ce[1], -1.0)});

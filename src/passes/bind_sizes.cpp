@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/round.h"
+#include "ir/kinds.h"
 
 namespace lockstep::passes {
 namespace {
@@ -30,7 +31,7 @@ void drop_masks(Routine& r, Renamed& renamed) {
         for (TensorId& t : op.in) {
             if (const auto it = stands.find(t); it != stands.end()) t = it->second;
         }
-        if (op.kind != "mask_padding" || is_padded(r, r.tensors[static_cast<size_t>(op.out[0])])) continue;
+        if (op.kind != ir::kMaskPadding || is_padded(r, r.tensors[static_cast<size_t>(op.out[0])])) continue;
         Tensor &x = r.tensors[static_cast<size_t>(op.in[0])], &y = r.tensors[static_cast<size_t>(op.out[0])];
         stands[op.out[0]] = op.in[0];
         if (y.name.size() < x.name.size()) std::swap(x.name, y.name);
@@ -38,7 +39,7 @@ void drop_masks(Routine& r, Renamed& renamed) {
         x.port = std::exchange(y.port, -1);
         x.source = renamed[{r.block, y.source}] = x.name;
     }
-    std::erase_if(r.ops, [&](const Op& op) { return op.kind == "mask_padding" && stands.contains(op.out[0]); });
+    std::erase_if(r.ops, [&](const Op& op) { return op.kind == ir::kMaskPadding && stands.contains(op.out[0]); });
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void use_cache(ir::Program& program, Routine& r) {
         for (TensorId& t : op.in) {
             if (const auto it = stands.find(t); it != stands.end()) t = it->second;
         }
-        const bool renames = op.kind == "rename" && has_dim(r, op.out[0], kv_seq);
+        const bool renames = op.kind == ir::kRename && has_dim(r, op.out[0], kv_seq);
         if (!renames) {
             r.ops.push_back(std::move(op));
             continue;
@@ -59,7 +59,7 @@ void use_cache(ir::Program& program, Routine& r) {
         r.ports[r.tensors[cache].port].state = cache_of(program, r.block, made.dtype);
         stands[op.out[0]] = cache;
         Op append;
-        append.kind = "append";
+        append.kind = ir::kAppend;
         append.in = {cache, op.in[0], r.port_tensors(r.port(ir::PortRole::Positions))[0]};
         append.out = {cache};
         r.ops.push_back(std::move(append));

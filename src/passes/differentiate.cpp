@@ -33,7 +33,7 @@ std::vector<Op> rerun_ops(const Routine& forward) {
         if (all) {
             for (TensorId t : op.out) from_inputs[t] = true;
         }
-        if (all || ops::rule(op.kind).always_recomputed) out.push_back(op);
+        if (all || ops::rule(op.kind).memory.always_recomputed) out.push_back(op);
     }
     return out;
 }
@@ -42,7 +42,7 @@ std::vector<Op> rerun_ops(const Routine& forward) {
 TensorId loss_of(const Routine& r, ir::StateId loss_sum) {
     const int port = r.port_of_state(loss_sum);
     for (const Op& op : r.ops) {
-        if (port >= 0 && op.kind == "accumulate" && r.tensors[op.out[0]].port == port) return op.in[0];
+        if (port >= 0 && ops::rule(op.kind).accumulates && r.tensors[op.out[0]].port == port) return op.in[0];
     }
     return -1;
 }

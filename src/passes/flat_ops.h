@@ -16,7 +16,7 @@ namespace lockstep::passes {
 inline void cast(ir::Routine& r, const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const char* note) {
     for (size_t i = 0; i < from.size(); ++i) {
         ir::Op op;
-        op.kind = "cast";
+        op.kind = ir::kCast;
         op.in = {from[i]};
         op.out = {to[i]};
         op.note = note;

@@ -16,15 +16,15 @@ public:
     Fuser(Routine& r, const Serves& serves) : r_(r), serves_(serves) {}
 
     void run() {
-        while (one("rmsnorm", &Fuser::residual_and_norm) || one("split_qkv", &Fuser::queries_keys_values)) {
+        while (one(ir::kRmsnorm, &Fuser::residual_and_norm) || one(ir::kSplitQkv, &Fuser::queries_keys_values)) {
         }
-        while (one("gelu", &Fuser::product_bias_and_gelu) || one("gelu_backward", &Fuser::product_and_gelu_backward)) {
+        while (one(ir::kGelu, &Fuser::product_bias_and_gelu) || one(ir::kGeluBackward, &Fuser::product_and_gelu_backward)) {
         }
-        while (one("gelu", &Fuser::bias_and_gelu) || one("bias", &Fuser::product_and_bias)) {
+        while (one(ir::kGelu, &Fuser::bias_and_gelu) || one(ir::kBias, &Fuser::product_and_bias)) {
         }
-        while (one("cross_entropy_backward", &Fuser::loss_and_gradient)) {
+        while (one(ir::kCrossEntropyBackward, &Fuser::loss_and_gradient)) {
         }
-        while (one("add", &Fuser::norm_backward_and_add) || one("add", &Fuser::product_and_add)) {
+        while (one(ir::kAdd, &Fuser::norm_backward_and_add) || one(ir::kAdd, &Fuser::product_and_add)) {
         }
     }
 
@@ -79,10 +79,10 @@ private:
 
     bool residual_and_norm(size_t i) {
         const Op norm = r_.ops[i];
-        const Op* add = made_by(norm.in[0], "add");
+        const Op* add = made_by(norm.in[0], ir::kAdd);
         if (!add || add->in.size() != 2 || !r_.tensors[norm.in[0]].placement.partial.empty()) return false;
         Op fused = norm;
-        fused.kind = "add_rmsnorm";
+        fused.kind = ir::kAddRmsnorm;
         fused.in = {add->in[0], add->in[1], norm.in[1]};
         fused.out = {norm.in[0], norm.out[0], norm.out[1]};
         return replace({static_cast<size_t>(maker_[norm.in[0]]), i}, fused);
@@ -91,22 +91,22 @@ private:
     // The product whose result is taken apart and rotated.
     bool queries_keys_values(size_t i) {
         const Op split = r_.ops[i];
-        const Op* product = split.in.size() == 2 ? made_by(split.in[0], "einsum") : nullptr;
+        const Op* product = split.in.size() == 2 ? made_by(split.in[0], ir::kEinsum) : nullptr;
         if (!product || product->in.size() != 2 || !only_here(split.in[0])) return false;
         Op fused = split;
-        fused.kind = "qkv_rope";
+        fused.kind = ir::kQkvRope;
         fused.in = {product->in[0], product->in[1], split.in[1]};
         return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[split.in[0]]), i}, fused);
     }
 
     // The product of two factors that makes a tensor which nothing else reads.
     const Op* product_for(TensorId t) const {
-        const Op* product = made_by(t, "einsum");
+        const Op* product = made_by(t, ir::kEinsum);
         return product && product->in.size() == 2 && only_here(t) ? product : nullptr;
     }
 
     // An op of two operands, the first of which a product makes, with that product.
-    bool with_product(size_t i, const char* kind) {
+    bool with_product(size_t i, std::string_view kind) {
         const Op op = r_.ops[i];
         const Op* product = product_for(op.in[0]);
         if (!product) return false;
@@ -120,28 +120,28 @@ private:
     bool product_bias_and_gelu(size_t i) {
         const Op gelu = r_.ops[i];
         const TensorId z = gelu.in[0];
-        const Op* bias = made_by(z, "bias");
+        const Op* bias = made_by(z, ir::kBias);
         const Op* product = bias ? product_for(bias->in[0]) : nullptr;
         if (!product) return false;
         Op fused = gelu;
-        fused.kind = "linear_gelu";
+        fused.kind = ir::kLinearGelu;
         fused.in = {product->in[0], product->in[1], bias->in[1]};
         if (!only_here(z)) fused.out.push_back(z);
         const auto at = [&](TensorId t) { return static_cast<size_t>(maker_[t]); };
         return ops::check_op(r_, fused).empty() && replace({at(bias->in[0]), at(z), i}, fused);
     }
 
-    bool product_and_gelu_backward(size_t i) { return with_product(i, "matmul_dgelu"); }
+    bool product_and_gelu_backward(size_t i) { return with_product(i, ir::kMatmulDgelu); }
     // Of a partial sum the bias is added behind the reduction, so no product makes its operand.
-    bool product_and_bias(size_t i) { return with_product(i, "linear"); }
+    bool product_and_bias(size_t i) { return with_product(i, ir::kLinear); }
 
     bool bias_and_gelu(size_t i) {
         const Op gelu = r_.ops[i];
         const TensorId z = gelu.in[0];
-        const Op* bias = made_by(z, "bias");
+        const Op* bias = made_by(z, ir::kBias);
         if (!bias || !only_here(z)) return false;
         Op fused = gelu;
-        fused.kind = "bias_gelu";
+        fused.kind = ir::kBiasGelu;
         fused.in = bias->in;
         return replace({static_cast<size_t>(maker_[z]), i}, fused);
     }
@@ -150,15 +150,15 @@ private:
     bool loss_and_gradient(size_t i) {
         const Op backward = r_.ops[i];
         const TensorId d_z = backward.in[0], d_t = backward.in[1], logits = backward.in[2], m = backward.in[3];
-        const Op* product = made_by(d_z, "einsum");
+        const Op* product = made_by(d_z, ir::kEinsum);
         if (!product || product->in.size() != 2 || !only_here(d_z)) return false;
-        const Op *slope = made_by(product->in[1], "unary"), *max = made_by(m, "max");
+        const Op *slope = made_by(product->in[1], ir::kUnary), *max = made_by(m, ir::kMax);
         if (!slope || slope->text("fn") != "recip" || !only_here(product->in[1]) || !max || max->in[0] != logits) return false;
-        const Op* forward = made_by(slope->in[0], "cross_entropy");
+        const Op* forward = made_by(slope->in[0], ir::kCrossEntropy);
         if (!forward || forward->out[0] != slope->in[0]) return false;
         if (forward->in != std::vector<TensorId>{logits, m, backward.in[4]}) return false;
         Op fused = backward;
-        fused.kind = "cross_entropy_gradient";
+        fused.kind = ir::kCrossEntropyGradient;
         fused.attrs = max->attrs;
         fused.in = {product->in[0], d_t, logits, backward.in[4]};
         fused.out = {backward.out[0], m, forward->out[0], forward->out[1]};
@@ -191,13 +191,13 @@ private:
         if (add.in.size() < 2) return false;
         const auto last =
             std::max_element(add.in.begin(), add.in.end(), [&](TensorId a, TensorId b) { return maker_[a] < maker_[b]; });
-        const Op* product = made_by(*last, "einsum");
+        const Op* product = made_by(*last, ir::kEinsum);
         if (!product || !only_here(*last)) return false;
         const size_t at = static_cast<size_t>(maker_[*last]);
         std::vector<TensorId> rest = add.in;
         rest.erase(rest.begin() + (last - add.in.begin()));
         Op fused = *product;
-        fused.kind = "addmm";
+        fused.kind = ir::kAddmm;
         fused.in.insert(fused.in.begin(), rest[0]);  // of several: their sum, which has their shape and type
         fused.out = {add.out[0]};
         if (!ops::check_op(r_, fused).empty() || !serves_(r_, fused)) return false;

@@ -19,14 +19,14 @@ bool is_made_by_a_product(const Routine& r, TensorId t) {
 void take_apart(Routine& r) {
     bool any = false;
     for (size_t i = 0; i < r.ops.size(); ++i) {
-        if (r.ops[i].kind != "bias_gelu" || r.ops[i].text("fn") != "gelu" || !is_made_by_a_product(r, r.ops[i].in[0])) continue;
+        if (r.ops[i].kind != ir::kBiasGelu || r.ops[i].text("fn") != "gelu" || !is_made_by_a_product(r, r.ops[i].in[0])) continue;
         ops::Builder b(r);
         const std::string name = b.tensor(r.ops[i].in[0]).name + ".biased";
         Op bias = r.ops[i];
-        bias.kind = "bias";
+        bias.kind = ir::kBias;
         bias.attrs.erase("fn");
         bias.out = {b.make({name, b.dims(bias.in[0]), b.tensor(bias.in[0]).dtype})};
-        r.ops[i].kind = "gelu";
+        r.ops[i].kind = ir::kGelu;
         r.ops[i].in = bias.out;
         r.ops.insert(r.ops.begin() + static_cast<long>(i), std::move(bias));
         any = true;

@@ -20,7 +20,7 @@ void mean_of_jobs(ir::Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, 
         const bool replicated = mesh.size(same) > 1;
         const TensorId met = replicated ? like(r, to[i], "met") : to[i];
         ir::Op op;
-        op.kind = "meet", op.in = {from[i]}, op.out = {met};
+        op.kind = ir::kMeet, op.in = {from[i]}, op.out = {met};
         op.attrs = {{"islands", options.islands},
                     {"bits", options.quantized && segment.decay ? kSharedBits : 0},
                     {"count_if", std::vector<int64_t>(same.begin(), same.end())}};

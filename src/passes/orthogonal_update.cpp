@@ -39,12 +39,12 @@ public:
             const Dtype sent =
                 unit.reduce == Dtype::F16 ? type_ : unit.reduce;  // which would lose what is small, and has no scale
             const bool narrow = sent != type_;
-            if (narrow) u = emit("cast", u, temporary(name("sent"), flat_, sent, split));
+            if (narrow) u = emit(ir::kCast, u, temporary(name("sent"), flat_, sent, split));
             u = along("all_gather", u, 0, unit.optimizer, kWhole);
-            if (narrow) u = emit("cast", u, temporary(name("gathered"), flat_, type_, whole));
+            if (narrow) u = emit(ir::kCast, u, temporary(name("gathered"), flat_, type_, whole));
         }
         TensorId o = packed(segment, name("orthogonal"), whole, unpacked(segment, u));
-        if (!unit.optimizer.empty()) o = along("slice", o, 0, unit.optimizer, "the optimizer's shard of the update");
+        if (!unit.optimizer.empty()) o = along(ir::kSlice, o, 0, unit.optimizer, "the optimizer's shard of the update");
         return o;
     }
 
@@ -54,7 +54,7 @@ private:
         r_.tensors[t].placement = std::move(at);
         return t;
     }
-    TensorId emit(const char* kind, TensorId in, TensorId out, ir::Attrs attrs = {}) {
+    TensorId emit(std::string_view kind, TensorId in, TensorId out, ir::Attrs attrs = {}) {
         Op op;
         op.kind = kind;
         op.in = {in};
@@ -69,9 +69,9 @@ private:
     }
 
     // Gathers, or slices, a tensor along one of its dims.
-    TensorId along(const char* kind, TensorId x, size_t dim, const AxisList& group, const char* note) {
+    TensorId along(std::string_view kind, TensorId x, size_t dim, const AxisList& group, const char* note) {
         ir::Tensor t = r_.tensors[x];
-        const bool gathers = std::string_view(kind) == "all_gather";
+        const bool gathers = kind != ir::kSlice;
         AxisList& axes = t.placement.dims[dim];
         if (gathers) axes.resize(axes.size() - group.size());
         else axes = mesh::join(axes, group);
@@ -89,7 +89,7 @@ private:
     // A rank's parts of the segment's matrices, in their own dims.
     std::vector<TensorId> unpacked(const ir::Segment& segment, TensorId flat) {
         Op op;
-        op.kind = "unpack";
+        op.kind = ir::kUnpack;
         op.in = {flat};
         for (const ir::Member& m : segment.members) {
             const ir::Parameter& param = *program_.param(m.param);
@@ -105,7 +105,7 @@ private:
     TensorId packed(const ir::Segment& segment, const std::string& name, const Placement& at,
                     const std::vector<TensorId>& parts) {
         Op op;
-        op.kind = "pack";
+        op.kind = ir::kPack;
         for (size_t k = 0; k < parts.size(); ++k)
             op.in.push_back(orthogonal(*program_.param(segment.members[k].param), parts[k]));
         op.out = {temporary(name, flat_, type_, at)};
@@ -132,7 +132,7 @@ private:
                   {"recomputed", int64_t{1}}});  // no part of the model's FLOPs
         x = emit("reshape", x, temporary(param.key + ".update", shape.dims, type_, shape.placement));
         for (size_t d = 0; d < split.size(); ++d) {
-            if (!split[d].empty()) x = along("slice", x, d, split[d], "a rank's part again");
+            if (!split[d].empty()) x = along(ir::kSlice, x, d, split[d], "a rank's part again");
         }
         return x;
     }

@@ -82,14 +82,14 @@ private:
 
     // What op makes, if it is a product with a parameter of dims [outs.., rows].
     std::optional<Product> product(const Op& op) const {
-        if (op.kind != "einsum" || op.in.size() != 2 || !reads_parameter(r_, op.in[1])) return std::nullopt;
+        if (op.kind != ir::kEinsum || op.in.size() != 2 || !reads_parameter(r_, op.in[1])) return std::nullopt;
         const std::vector<DimId>&x = r_.tensors[op.in[0]].dims, &w = r_.tensors[op.in[1]].dims, &y = r_.tensors[op.out[0]].dims;
         if (x.empty() || w.empty() || x.back() != w.back() || y.size() != x.size() + w.size() - 2) return std::nullopt;
         if (!std::equal(x.begin(), x.end() - 1, y.begin()) || !std::equal(w.rbegin() + 1, w.rend(), y.rbegin()))
             return std::nullopt;
         if (uses(op.in[1]) != 1 || r_.tensors[op.out[0]].port >= 0) return std::nullopt;
         Product p{op, std::nullopt};
-        const Op* bias = reader(op.out[0], "bias");
+        const Op* bias = reader(op.out[0], ir::kBias);
         if (bias && reads_parameter(r_, bias->in[1]) && uses(bias->in[1]) == 1) p.bias = *bias;
         return r_.tensors[p.result()].port < 0 ? std::optional(p) : std::nullopt;
     }
@@ -163,7 +163,7 @@ private:
     }
 
     bool gate_and_up(const Op& swiglu) {
-        if (swiglu.kind != "swiglu" || swiglu.in.size() != 2) return false;
+        if (swiglu.kind != ir::kSwiglu || swiglu.in.size() != 2) return false;
         const auto gate = product_of(swiglu.in[0]), up = product_of(swiglu.in[1]);
         if (!gate || !up || gate->bias || !follow(*gate, *up) || uses(gate->result()) != 1 || uses(up->result()) != 1)
             return false;
@@ -201,9 +201,9 @@ private:
         if (!v) return false;
         const std::vector<DimId> w = r_.tensors[q->weight()].dims;  // kv_heads, group, head_dim, hidden
         std::vector<TensorId> parts = {q->result(), k->result(), v->result()};
-        const Op *of_q = reader(parts[0], "rope"), *of_k = reader(parts[1], "rope");
+        const Op *of_q = reader(parts[0], ir::kRope), *of_k = reader(parts[1], ir::kRope);
         Op split;
-        split.kind = "split_qkv";
+        split.kind = ir::kSplitQkv;
         split.in = {-1};
         if (of_q && of_k && of_q->in[1] == of_k->in[1] && of_q->attrs == of_k->attrs && r_.tensors[of_q->in[1]].port >= 0) {
             split.in.push_back(of_q->in[1]);
@@ -213,7 +213,7 @@ private:
         split.out = parts;
         const int64_t rows = r_.dims[w[1]].size + 2;
         split.in[0] = pack({*q, *k, *v}, "qkv", {dim(Qkv, "qkv", rows), w[0], w[2]}, "one product for queries, keys and values");
-        std::erase_if(r_.ops, [&](const Op& o) { return o.kind == "rope" && (o.out[0] == parts[0] || o.out[0] == parts[1]); });
+        std::erase_if(r_.ops, [&](const Op& o) { return o.kind == ir::kRope && (o.out[0] == parts[0] || o.out[0] == parts[1]); });
         const auto made = std::find_if(r_.ops.begin(), r_.ops.end(), [&](const Op& o) { return o.out[0] == split.in[0]; });
         r_.ops.insert(made + 1, std::move(split));
         return true;

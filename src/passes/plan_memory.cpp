@@ -259,9 +259,9 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     }
     for (int k = 0; k < n_ops; ++k) {
         Op& op = r.ops[k];
-        const bool view = ops::rule(op.kind).view, may_overwrite = op.attrs.contains("in_place");
+        const bool view = ops::rule(op.kind).memory.view, may_overwrite = op.attrs.contains("in_place");
         if (!view && !may_overwrite) continue;
-        const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).in_place)], out = op.out[0];
+        const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).memory.in_place)], out = op.out[0];
         if (r.tensors[out].port >= 0) continue;
         const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
         // In place if no later op reads the operand, under any of its names.

@@ -38,14 +38,14 @@ TensorId bytes(Routine& r, const std::string& name, std::vector<ir::DimId> dims,
     return t;
 }
 
-ir::Op between(const char* kind, TensorId from, TensorId to, int64_t bits) {
+ir::Op between(std::string_view kind, TensorId from, TensorId to, int64_t bits) {
     ir::Op op;
     op.kind = kind, op.in = {from}, op.out = {to};
     op.attrs["bits"] = bits;
     return op;
 }
 ir::Op quantize(TensorId from, TensorId to, int64_t bits, Dtype type) {
-    ir::Op op = between("quantize", from, to, bits);
+    ir::Op op = between(ir::kQuantize, from, to, bits);
     op.attrs["least"] = static_cast<int64_t>(least_exponent(type));
     op.note = bits == 8   ? "what crosses ranks is int8"
               : bits == 4 ? "what crosses ranks is int4, two in a byte"
@@ -84,7 +84,7 @@ void gather_quantized(Routine& r, const ir::Unit& unit, const std::vector<Tensor
         r.ops.push_back(collective("all_gather", plain, whole, over, "norms and biases are not quantized"));
     for (size_t i = 0; over.empty() && i < plain.size(); ++i) {
         ir::Op op;
-        op.kind = "rename", op.in = {plain[i]}, op.out = {whole[i]};
+        op.kind = ir::kRename, op.in = {plain[i]}, op.out = {whole[i]};
         r.ops.push_back(std::move(op));
     }
 }

@@ -48,7 +48,7 @@ public:
         std::vector<size_t> order;
         for (size_t i = 0; i < r.ops.size(); ++i) {
             const bool any = std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return savable(r, t); });
-            if (any && !ops::rule(r.ops[i].kind).always_recomputed && r.ops[i].kind != "slice") order.push_back(i);
+            if (any && !ops::rule(r.ops[i].kind).memory.always_recomputed) order.push_back(i);
         }
         const auto framed = [&](size_t i) {
             return std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return in_frame(r, r.tensors[t]); });
@@ -142,9 +142,9 @@ std::vector<SaveList> save_costly_ops(const ir::Program& program) {
         SaveList list{block->name, {}, {}};
         int products = 0;
         for (const Op& op : forward->ops) {
-            const bool product = op.kind == "einsum" && ++products % 2 == 1;
+            const bool product = op.kind == ir::kEinsum && ++products % 2 == 1;
             const std::optional<mesh::Collective> collective = mesh::collective_named(op.kind);
-            if (product || op.kind == "attention" || (collective && mesh::traits_of(*collective).reduces))
+            if (product || ops::rule(op.kind).queries >= 0 || (collective && mesh::traits_of(*collective).reduces))
                 save_results(*forward, op, list.values);
         }
         lists.push_back(std::move(list));

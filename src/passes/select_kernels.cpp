@@ -136,7 +136,7 @@ void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalo
         if (const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog)) {
             op.kernel = e->kernel;
             op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
-            if (e->in_place && ops::rule(op.kind).in_place >= 0) op.attrs["in_place"] = int64_t{1};
+            if (e->in_place && ops::rule(op.kind).memory.in_place >= 0) op.attrs["in_place"] = int64_t{1};
             ++i;
             continue;
         }
@@ -156,7 +156,7 @@ void fold_accumulates(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatal
     }
     std::vector<bool> folded(r.ops.size(), false);
     for (size_t i = 0; i < r.ops.size(); ++i) {
-        if (r.ops[i].kind != "accumulate") continue;
+        if (!ops::rule(r.ops[i].kind).accumulates) continue;
         const TensorId x = r.ops[i].in[0], target = r.ops[i].out[0];
         if (uses[x] != 1 || r.tensors[x].dtype != r.tensors[target].dtype || r.tensors[x].port >= 0) continue;
         for (size_t k = 0; k < i; ++k) {

@@ -29,7 +29,9 @@ std::set<std::string> read_by_norms(const ir::Program& program) {
     std::set<std::string> out;
     for (const Routine& r : program.routines) {
         for (const Op& op : r.ops) {
-            for (size_t i = 1; i < op.in.size() && ops::rule(op.kind).norm; ++i) out.insert(r.tensors[op.in[i]].source);
+            const int weight = ops::rule(op.kind).norm_weight;
+            for (size_t i = static_cast<size_t>(weight); weight >= 0 && i < op.in.size(); ++i)
+                out.insert(r.tensors[op.in[i]].source);
         }
     }
     return out;
@@ -49,8 +51,8 @@ public:
             if (free_[t] && r_.tensors[t].port >= 0) type_[t] = of_port(r_.tensors[t]);
         }
         for (const Op& op : r_.ops) {
-            const bool sum = op.kind == "add" || op.kind == "bias_dropout_add";
-            if (sum && free_[op.out[0]] && !type_[op.out[0]] && any_wide(op)) type_[op.out[0]] = o_.wide;
+            if (ops::rule(op.kind).precision.wide_if_any && free_[op.out[0]] && !type_[op.out[0]] && any_wide(op))
+                type_[op.out[0]] = o_.wide;
         }
         for (auto op = r_.ops.rbegin(); op != r_.ops.rend(); ++op) {  // users first
             for (size_t i = 0; i < op->out.size(); ++i) choose_by_users(*op, i);
@@ -86,13 +88,13 @@ private:
     }
     // An einsum that is no product of matrices is a sum or a broadcast.
     bool accepts_any_dtype(const Op& op) const {
-        return ops::rule(op.kind).any_dtype || (op.kind == "einsum" && !ops::is_product(r_, op));
+        return ops::rule(op.kind).precision.any_dtype || (op.kind == ir::kEinsum && !ops::is_product(r_, op));
     }
     // Among the operands that may be of either type, weights of norms apart.
     bool any_wide(const Op& op) const {
         for (size_t i = 0; i < op.in.size(); ++i) {
             if (is_parameter(op.in[i])) continue;
-            if (free_[op.in[i]] && type_[op.in[i]] == o_.wide && !has(ops::rule(op.kind).wide_in, i)) return true;
+            if (free_[op.in[i]] && type_[op.in[i]] == o_.wide && !has(ops::rule(op.kind).precision.wide_in, i)) return true;
         }
         return false;
     }
@@ -100,7 +102,7 @@ private:
     // The type in which an op reads an operand; nothing: as it comes.
     std::optional<Dtype> wanted(const Op& op, size_t operand) const {
         const ops::OpRule& rule = ops::rule(op.kind);
-        if (rule.wide || has(rule.wide_in, operand)) return o_.wide;
+        if (rule.precision.wide || has(rule.precision.wide_in, operand)) return o_.wide;
         if (accepts_any_dtype(op)) return std::nullopt;
         return o_.narrow;
     }
@@ -108,7 +110,7 @@ private:
     // as a float64 sum's is, for the wide type. nullopt: no preference, as for the rows of a scatter, which are added one by one.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
         std::optional<Dtype> type = wanted(op, operand);
-        if (type || op.kind == "scatter") return type;
+        if (type || op.kind == ir::kScatter) return type;
         type = free_[op.out[0]] ? type_[op.out[0]] : o_.wide;
         return type;
     }
@@ -119,7 +121,7 @@ private:
         const ops::OpRule& rule = ops::rule(op.kind);
         const std::vector<std::optional<Dtype>>& asked = asked_[t];
         const bool agreed = !asked.empty() && std::all_of(asked.begin(), asked.end(), [&](auto a) { return a == asked[0]; });
-        if (rule.wide || has(rule.wide_out, result)) type_[t] = o_.wide;
+        if (rule.precision.wide || has(rule.precision.wide_out, result)) type_[t] = o_.wide;
         else if (agreed) type_[t] = asked[0];
     }
 
@@ -140,7 +142,7 @@ private:
     TensorId cast(TensorId from, Dtype to) {
         const ir::Tensor t = r_.tensors[from];
         const std::string name = t.name + "." + std::string(name_of(to));
-        const TensorId made = ops::Builder(r_).op("cast", {from}, {{name, t.dims, to}}, {}, "wanted in both types")[0];
+        const TensorId made = ops::Builder(r_).op(ir::kCast, {from}, {{name, t.dims, to}}, {}, "wanted in both types")[0];
         free_.push_back(false);
         return made;
     }

@@ -65,7 +65,8 @@ private:
 
     std::vector<AxisList> space_of(const Routine& f, const Op& op) const {
         const auto beside = op.attrs.find("beside");
-        return table_.space(f, ops::iteration_space(f, op), rule(op).unsplit ? rule(op).unsplit(f, op) : std::vector<ir::DimId>{},
+        return table_.space(f, ops::iteration_space(f, op),
+                            rule(op).sharding.unsplit ? rule(op).sharding.unsplit(f, op) : std::vector<ir::DimId>{},
                             beside == op.attrs.end() ? -1 : f.dim(std::get<std::string>(beside->second)));
     }
     // The op's iteration space restricted to one tensor.
@@ -147,10 +148,10 @@ private:
     // May operand i of op stay partial over this sub-axis?
     bool can_pass(const Op& op, int i, int axis) const {
         const ops::OpRule& rule_of = rule(op);
-        if (rule_of.linear_in_all_together || op.kind == "accumulate") return true;
+        if (rule_of.sharding.linear_in_all_together || rule_of.accumulates) return true;
         if (!ops::is_linear(f_, op, i)) return false;
         if (mesh::contains(all_axes(space_of(f_, op)), axis)) return false;
-        return rule_of.linear_unconditionally ||
+        return rule_of.sharding.linear_unconditionally ||
                std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return absorbs_reduction(o, axis); });
     }
     // Does every path of v end where no reduction of its own is needed: in an accumulator, or in an add that reduces over this
@@ -159,8 +160,8 @@ private:
         if (leaves(v)) return false;
         return std::all_of(users_[v].begin(), users_[v].end(), [&](const Use& u) {
             const Op& op = f_.ops[u.op];
-            if (op.kind == "accumulate") return true;
-            if (!rule(op).linear_in_all_together) {
+            if (rule(op).accumulates) return true;
+            if (!rule(op).sharding.linear_in_all_together) {
                 return can_pass(op, u.operand, axis) &&
                        std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return absorbs_reduction(o, axis); });
             }
@@ -233,7 +234,7 @@ private:
 
     TensorId reshard(TensorId v, TensorId from, const std::vector<AxisList>& dims, const AxisList& partial,
                      const std::string& why) {
-        const auto emit = [&](const char* kind, const char* tag, int dim, const AxisList& group, Placement to) {
+        const auto emit = [&](std::string_view kind, const char* tag, int dim, const AxisList& group, Placement to) {
             Op op;
             op.kind = kind;
             op.in = {from};
@@ -265,7 +266,7 @@ private:
                 Placement to = have;
                 to.dims[i] = mesh::join(to.dims[i], group);
                 to.partial = mesh::subtract(to.partial, group);
-                emit(reduces ? "reduce_scatter" : "slice", reduces ? "rs" : "sl", static_cast<int>(i), group, to);
+                emit(reduces ? "reduce_scatter" : ir::kSlice, reduces ? "rs" : "sl", static_cast<int>(i), group, to);
             }
         }
         const AxisList left = mesh::subtract(place(from).partial, partial);
@@ -281,7 +282,7 @@ private:
         if (!copies_[v].empty() && !place(copies_[v][0]).partial.empty()) {
             return fmt::format("{} ({}) needs the reduced value", op.kind, result_name(op));
         }
-        if (op.kind == "rename") return "kv_seq is never sharded, so rename needs all of seq";
+        if (op.kind == ir::kRename) return "kv_seq is never sharded, so rename needs all of seq";
         for (ir::DimId d : ops::iteration_space(f_, op)) {
             const ir::DimRole role = f_.dims[d].role;
             if (role == ir::DimRole::KvHeads || role == ir::DimRole::Ffn || role == ir::DimRole::Vocab)
@@ -293,8 +294,8 @@ private:
     std::string result_name(const Op& op) const { return f_.tensors[op.out[0]].name; }
 
     void visit(const Op& op) {
-        if (op.kind == "accumulate") return visit_accumulate(op);
-        if (rule(op).linear_in_all_together) return visit_add(op);
+        if (rule(op).accumulates) return visit_accumulate(op);
+        if (rule(op).sharding.linear_in_all_together) return visit_add(op);
         const AxisList used = all_axes(space_of(f_, op));
         AxisList passed;
         Op placed = op;
@@ -317,7 +318,7 @@ private:
             Placement p{restricted(f_, op, op.out[o]), {}, ir::Reduce::Sum};
             const AxisList lost = mesh::subtract(used, p.used());
             p.partial = mesh::unite(passed, lost);
-            if (!lost.empty()) p.reduce = rule(op).reduce;
+            if (!lost.empty()) p.reduce = rule(op).sharding.reduce;
             placed.out[o] = define(op.out[o], p);
         }
         r_.ops.push_back(std::move(placed));

@@ -102,9 +102,9 @@ void merge_equal_ops(Routine& r) {
     std::vector<Op> kept;
     for (Op& op : r.ops) {
         for (TensorId& t : op.in) t = same[t];
-        if (op.kind == "all_gather") {  // of a slice of what stands whole already
+        if (ir::is_collective(op, mesh::Collective::AllGather)) {  // of a slice of what stands whole already
             const auto slice =
-                std::find_if(kept.begin(), kept.end(), [&](const Op& k) { return k.kind == "slice" && k.out[0] == op.in[0]; });
+                std::find_if(kept.begin(), kept.end(), [&](const Op& k) { return k.kind == ir::kSlice && k.out[0] == op.in[0]; });
             if (slice != kept.end() && r.tensors[slice->in[0]].placement == r.tensors[op.out[0]].placement &&
                 r.tensors[op.out[0]].port < 0) {
                 same[op.out[0]] = slice->in[0];

@@ -33,14 +33,16 @@ std::vector<bool> input_part(const Routine& backward) {
     std::vector<bool> made(backward.tensors.size(), false);
     for (size_t i = 0; i < backward.ops.size(); ++i) {
         const Op& op = backward.ops[i];
-        if (op.kind == "accumulate" && made[op.in[0]]) part[i] = true;
+        if (ops::rule(op.kind).accumulates && made[op.in[0]]) part[i] = true;
         for (TensorId t : op.out) made[t] = made[t] || part[i];
     }
     return part;
 }
 
 // Cheap, or a collective that takes the room of its result to save: made again.
-bool is_made_again(const Op& op) { return op.kind == "all_gather" || op.kind == "slice" || op.kind == "rename"; }
+bool is_made_again(const Op& op) {
+    return ir::is_collective(op, mesh::Collective::AllGather) || op.kind == ir::kSlice || op.kind == ir::kRename;
+}
 
 struct Parts {
     Routine input, weight;

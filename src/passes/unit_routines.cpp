@@ -328,7 +328,7 @@ private:
             own = temporaries(r, "own", unit_.optimizer, unit_.master);
             updated = temporaries(r, "new", unit_.optimizer, unit_.master);
             for (size_t i = 0; i < own.size(); ++i)
-                r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
+                r.ops.push_back(collective(ir::kSlice, {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
         f(own, updated);
         if (!rest.empty()) gather_from(r, updated, weights, rest, "weights are split less than the optimizer");
@@ -417,7 +417,7 @@ private:
             const auto from = flat(r, copy.copy_of, Access::Read), to = flat(r, static_cast<ir::StateId>(k), Access::Write);
             for (size_t i = 0; i < from.size(); ++i) {
                 ir::Op op;
-                op.kind = "rename";
+                op.kind = ir::kRename;
                 op.in = {from[i]};
                 op.out = {to[i]};
                 r.ops.push_back(std::move(op));

@@ -39,7 +39,7 @@ std::string ignored_keys(const compile::Recipe& recipe) {
 // One line for each item; of what has no effect, one for each reason.
 void announce_lists(const interop::Reading& r) {
     const auto count = [](const std::vector<interop::Item>& items) { return items.size(); };
-    telemetry::info(fmt::format("read as {}: {} mapped, {} assumed, {} without a counterpart, {} without effect", r.kind,
+    telemetry::info(fmt::format("read as {}: {} mapped, {} assumed, {} without a counterpart, {} without effect", name_of(r.kind),
                                 count(r.mapped), count(r.assumed), count(r.unmapped), count(r.no_effect)));
     const auto print = [](const char* list, const std::vector<interop::Item>& items) {
         for (const interop::Item& item : items) telemetry::info(fmt::format("{}: {}", list, item.text()));
@@ -83,7 +83,7 @@ namespace {
 
 interop::Reading announced_reading(interop::Reading reading) {
     if (reading.recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
-    if (reading.kind != "recipe") announce_lists(reading);
+    if (reading.kind != interop::Reading::Kind::Recipe) announce_lists(reading);
     reading.require_answers();
     announce(reading.recipe);
     return reading;

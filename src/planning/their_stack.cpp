@@ -16,8 +16,8 @@ std::string stack_that_runs(const interop::Reading& reading) {
         }
         return false;
     };
-    if (reading.kind == "Megatron-LM") return says("--deepspeed") ? "megatron_deepspeed" : "megatron_core";
-    if (reading.kind == "DeepSpeed" && recipe.text("partition.preset") == "zero3") return "deepspeed_zero3";
+    if (reading.kind == interop::Reading::Kind::Megatron) return says("--deepspeed") ? "megatron_deepspeed" : "megatron_core";
+    if (reading.kind == interop::Reading::Kind::DeepSpeed && recipe.text("partition.preset") == "zero3") return "deepspeed_zero3";
     return "";
 }
 

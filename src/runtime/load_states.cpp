@@ -41,12 +41,12 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
         if (is_float(spec.dtype) && has_shape(spec, param, vocabulary)) return;
         if (!state.is_weights() && !source.contains(name))
             throw UserError(
-                "checkpoint.other_optimizer", "optimizer.name",
+                kOtherOptimizer, "optimizer.name",
                 fmt::format("{}: it has no {}, which the recipe's optimizer keeps: resume with the optimizer.name that "
                             "made it, or begin the optimizer's states at zero with "
                             "checkpoint.exclude_from_loading = [\"optimizer\"]",
                             path, name));
-        throw UserError("checkpoint.other_model", path,
+        throw UserError(kOtherModel, path,
                         fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it",
                                     path, name, spec.dtype, fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
     });

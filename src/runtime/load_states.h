@@ -7,10 +7,15 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
 #include "checkpoint/folder.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::runtime {
+
+// A whole checkpoint, but not of this run.
+inline constexpr ErrorId kOtherModel{"checkpoint.other_model"};
+inline constexpr ErrorId kOtherOptimizer{"checkpoint.other_optimizer"};
 
 // What is taken from a checkpoint beside the weights; what is left out stays as it is.
 struct LoadParts {

@@ -87,7 +87,7 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
             p.is_view = ir::is_view(r, op);
             if (op.kernel == ir::kDeviceCopy) p.copied_bytes = ir::local_bytes(program_.mesh, r, r.tensors[op.out[0]]);
             else if (delay_s) p.delay_s = delay_s(r, op);
-            else if (islands && op.kind == "meet") p.kernel = meet_through(*islands, {program_.mesh, r, op, rank, threads});
+            else if (islands && op.kind == ir::kMeet) p.kernel = meet_through(*islands, {program_.mesh, r, op, rank, threads});
             else p.kernel = kernels::make_kernel({program_.mesh, r, op, rank, threads});
         }
         if (!op.accumulate.empty()) {

@@ -76,7 +76,7 @@ Table read_csv(std::string_view text, const CsvSource& source) {
     std::vector<std::string_view> lines = split(text, '\n');
     while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
     if (static_cast<int64_t>(lines.size()) != source.ranks) {
-        throw UserError("pipeline.csv_ranks", kKey,
+        throw UserError(kOtherRanks, kKey,
                         fmt::format("{} has {} lines, expected one for each of the {} ranks of pipeline_parallel_degree",
                                     source.file, lines.size(), source.ranks));
     }

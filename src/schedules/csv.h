@@ -5,9 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "schedules/table.h"
 
 namespace lockstep::schedules {
+
+inline constexpr ErrorId kOtherRanks{"pipeline.csv_ranks"};
 
 std::string print_csv(const Table& table);
 

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "ops/rule.h"
 
 namespace lockstep::sim {
 namespace {
@@ -17,7 +18,7 @@ using ir::Op;
 using ir::Routine;
 using ir::TensorId;
 
-bool is_product(const Op& op) { return op.kind == "einsum" || op.kind == "addmm" || op.kind == "qkv_rope"; }
+bool is_product(const Op& op) { return ops::rule(op.kind).kept.of_product; }
 
 // What autograd keeps of one routine of a forward.
 class Saved {
@@ -26,7 +27,8 @@ public:
     Saved(const ir::Program& program, const Routine& routine, const StackMemory& memory, std::set<std::string>& earlier)
         : p_(program), r_(routine), m_(memory), gathered_from_(routine.tensors.size(), -1) {
         for (const Op& op : r_.ops) {
-            if (op.kind == "all_gather" && !m_.saves_gathered) gathered_from_[static_cast<size_t>(op.out[0])] = op.in[0];
+            if (!m_.saves_gathered && ir::is_collective(op, mesh::Collective::AllGather))
+                gathered_from_[static_cast<size_t>(op.out[0])] = op.in[0];
             keep(op);
         }
         for (std::set<TensorId>* tensors : {&kept_, &operands_})
@@ -43,32 +45,20 @@ private:
     void keep(const Op& op) {
         if (const auto it = m_.saved_bytes.find(op.kind); it != m_.saved_bytes.end())
             beside_ += it->second * elements(op.subject());
-        if (is_product(op)) {
-            const size_t first = op.kind == "addmm" ? 1 : 0;
-            for (size_t i = first; i < std::min(op.in.size(), first + 2); ++i) add(operands_, op.in[i]);
-            results_.insert(op.out.begin(), op.out.end());
-            for (const TensorId t : operands_) kept_.insert(t);
-        } else if (op.kind == "rmsnorm" || op.kind == "layernorm") {
-            norm(op.in[0]);
-        } else if (op.kind == "add_rmsnorm") {
-            norm(op.out[0]);
-        } else if (op.kind == "attention") {
-            for (size_t i = 0; i < 3; ++i) add(kept_, op.in[i]);
-            add(kept_, op.out[0]);
+        const ops::OpRule& rule = ops::rule(op.kind);
+        for (const int i : rule.kept.operands) {
+            if (static_cast<size_t>(i) >= op.in.size()) continue;
+            add(kept_, op.in[static_cast<size_t>(i)]);
+            if (rule.kept.of_product) add(operands_, op.in[static_cast<size_t>(i)]);
+        }
+        for (const int i : rule.kept.results) add(kept_, op.out[static_cast<size_t>(i)]);
+        if (rule.kept.of_product) results_.insert(op.out.begin(), op.out.end());
+        if (rule.norm_weight >= 0) beside_ += m_.mask_bytes * elements(op.out[0]);
+        if (rule.queries >= 0) {
             const double rows = elements(op.out[0]) / static_cast<double>(last_size(op.out[0]));
             beside_ += rows * (sizeof(float) + m_.score_bytes * static_cast<double>(last_but_head(op)));
-        } else if (op.kind == "swiglu" || op.kind == "bias_gelu") {
-            for (const TensorId t : op.in) add(kept_, t);
-        } else if (op.kind == "unary") {
-            add(kept_, op.in[0]);
-        } else if (op.kind == "bias_dropout_add" && op.attrs.contains("dropout") && m_.mask_bytes == 0) {
-            beside_ += elements(op.out[0]);
         }
-    }
-
-    void norm(TensorId x) {
-        add(kept_, x);
-        beside_ += m_.mask_bytes * elements(x);
+        if (op.kind == ir::kBiasDropoutAdd && op.attrs.contains("dropout") && m_.mask_bytes == 0) beside_ += elements(op.out[0]);
     }
 
     // Parameters and what the loader gives are there anyway.

@@ -31,8 +31,8 @@ OfDevices searched(int64_t devices, const ProblemOf& problem_of, const Training&
             static_cast<double>(problem.space.global_batch * problem.space.base.training.seq_len) / row.best->step_s;
         add_cost(row, training);
     } catch (const UserError& e) {
-        if (e.id() == "tune.batch") row.why_not = "no layout divides the batch";
-        else if (e.id() == "tune.held") row.why_not = "no layout has the keys that are held";
+        if (e.is(kNoneDividesBatch)) row.why_not = "no layout divides the batch";
+        else if (e.is(kNoneHasHeldKeys)) row.why_not = "no layout has the keys that are held";
         else throw;
     }
     return row;

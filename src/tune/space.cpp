@@ -12,7 +12,7 @@ namespace lockstep::tune {
 
 bool is_held(const compile::Config& base, const char* key) {
     const auto it = base.origins.find(key);
-    return it != base.origins.end() && it->second.starts_with("flag");
+    return it != base.origins.end() && it->second.is_flag();
 }
 
 namespace {
@@ -288,10 +288,10 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
             c.microbatches = global_batch / c.data;
             const auto layout = compile::layout_of(with(base, c, global_batch), space.dims);
             if (const UserError* refusal = compile::refusal_of(layout)) {
-                ++excluded[refusal->id() == "recipe.too_many_microbatches"
-                               ? "more microbatches than can be planned"
-                               : "tensor-parallel ranks that do not divide the model"];
-                if (refusal->id() != "recipe.too_many_microbatches") continue;
+                const bool is_of_batch = refusal->is(compile::kTooManyMicrobatches);
+                ++excluded[is_of_batch ? "more microbatches than can be planned"
+                                       : "tensor-parallel ranks that do not divide the model"];
+                if (!is_of_batch) continue;
             }
             ++batch_divides;
             if (ranks_of_host > 0 && tensor > ranks_of_host)
@@ -303,12 +303,12 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
     }
     for (const auto& [reason, families] : excluded) space.excluded.push_back({reason, families});
     if (batch_divides == 0)
-        throw UserError("tune.batch", "training.global_batch_size",
+        throw UserError(kNoneDividesBatch, "training.global_batch_size",
                         fmt::format("no number of data ranks that {} ranks can have divides training.global_batch_size = {}: "
                                     "choose a multiple of {} or of one of its divisors",
                                     ranks, global_batch, ranks));
     if (space.families.empty())
-        throw UserError("tune.held", "parallelism",
+        throw UserError(kNoneHasHeldKeys, "parallelism",
                         fmt::format("no layout of {} ranks with {} sequences a step has the values that the flags hold: leave "
                                     "some of them out, or change --ranks",
                                     ranks, global_batch));

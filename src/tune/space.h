@@ -16,6 +16,10 @@
 
 namespace lockstep::tune {
 
+// Why a space has no layout.
+inline constexpr ErrorId kNoneDividesBatch{"tune.batch"};
+inline constexpr ErrorId kNoneHasHeldKeys{"tune.held"};
+
 struct Choice {
     int64_t tensor = 1, pipeline = 1, data = 1;  // degrees; their product is the number of ranks
     int64_t replicate = 1;                       // of the data ranks; the others split states

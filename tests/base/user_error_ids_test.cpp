@@ -25,7 +25,7 @@ std::string text_under(const std::string& folder) {
 
 TEST(UserErrorIds, EachHasATest) {
     const std::string source = text_under("src"), tests = text_under("tests");
-    const std::regex thrown("(?:UserError|refuse|damaged|fail|choice)\\(\\s*\"([a-z_]+\\.[a-z_0-9]+)\"");
+    const std::regex thrown("(?:(?:UserError|refuse|damaged|fail|choice)\\(|ErrorId k\\w+\\{)\\s*\"([a-z_]+\\.[a-z_0-9]+)\"");
     std::set<std::string> ids;
     for (std::sregex_iterator it(source.begin(), source.end(), thrown), end; it != end; ++it) ids.insert((*it)[1]);
     EXPECT_GT(ids.size(), 60u);

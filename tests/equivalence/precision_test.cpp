@@ -120,7 +120,7 @@ TEST(PrecisionDefects, SumsAndStatisticsInBfloat16) {
             }
         }
         const auto violation = ops::verify(defect);
-        return violation ? violation->invariant + ": " + violation->message : "";
+        return violation ? std::string(name_of(violation->invariant)) + ": " + violation->message : "";
     };
     const std::string gradients = narrowed([](const ir::Routine& routine, const ir::Tensor& t) {
         return t.port >= 0 && routine.ports[t.port].kind == ir::PortKind::Gradients;

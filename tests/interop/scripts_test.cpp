@@ -78,7 +78,7 @@ TEST_P(InteropScripts, BecomesTheRecipeOfItsRun) {
     const fs::path script = kScripts / GetParam();
     const Wanted wanted = wanted_of(script);
     const Reading r = read(script.string(), wanted.options);
-    EXPECT_EQ(r.kind, "Megatron-LM");
+    EXPECT_EQ(r.kind, Reading::Kind::Megatron);
     for (const auto& [key, value] : wanted.keys) EXPECT_EQ(value_in(r.recipe, key), value) << key;
 }
 

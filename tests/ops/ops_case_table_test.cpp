@@ -178,9 +178,9 @@ ir::Routine in_narrow(Dtype narrow, ir::Routine r, bool cast_widens) {
     };
     for (const ir::Op& op : r.ops) {
         const ops::OpRule& rule = ops::rule(op.kind);
-        keep(op.in, rule.wide_in, rule.wide);
-        const bool updates = rule.obeys_control || op.kind == "orthogonalize";
-        keep(op.out, rule.wide_out, rule.wide || updates || op.kind == "accumulate");
+        keep(op.in, rule.precision.wide_in, rule.precision.wide);
+        const bool updates = rule.step_end.obeys_control || op.kind == "orthogonalize";
+        keep(op.out, rule.precision.wide_out, rule.precision.wide || updates || op.kind == "accumulate");
         if (updates) keep(op.in, {}, true);
         if (op.kind == "accumulate") keep(op.in, {}, r.tensors[op.in[0]].port < 0);
         if (op.kind == "rmsnorm_backward") keep(op.out, {1}, false);  // gradients of parameters

@@ -42,7 +42,7 @@ std::string replaced_once(std::string text, const std::string& from, const std::
 void expect_violation(const ir::Program& program, const std::string& invariant, const std::string& message) {
     const auto violation = ops::verify(program);
     ASSERT_TRUE(violation) << "accepted";
-    EXPECT_EQ(violation->invariant, invariant);
+    EXPECT_EQ(name_of(violation->invariant), invariant);
     EXPECT_EQ(violation->message, message);
 }
 
@@ -363,7 +363,7 @@ TEST_P(VerifyCompiled, IsAcceptedAfterEveryPass) {
     for (const std::string& pass : compile::pass_names()) {
         for (Backend backend : {Backend::Reference, Backend::Cpu}) {
             const auto violation = ops::verify(program_after(pass, GetParam().settings, backend));
-            EXPECT_FALSE(violation) << "after " << pass << ": " << violation->invariant << ", " << violation->message;
+            EXPECT_FALSE(violation) << "after " << pass << ": " << name_of(violation->invariant) << ", " << violation->message;
         }
     }
 }

@@ -230,11 +230,20 @@ TEST(TuneSpace, LeavesOutZero1InPipelines) {
     }
     EXPECT_GT(compared, 10u);
     compile::Config config = small_config({pipeline, {"partition.preset", "zero1"}});
-    config.origins["partition.preset"] = "flag --partition.preset";
+    config.origins["partition.preset"] = compile::Origin::flag("partition.preset");
     const Problem held = tune::problem_of(config, small_devices(), "small.toml", 4, 8);
     size_t zero1 = 0;
     for (const Choice& c : choices_of(held)) zero1 += c.partition == PartitionPreset::Zero1;
     EXPECT_GT(zero1, 0u);
+}
+
+TEST(TuneSpace, AFileHoldsNothingWhateverItsName) {
+    const auto held = [](compile::Recipe recipe) { return tune::is_held(compile::values_of(recipe), "partition.preset"); };
+    const std::string text = "[partition]\npreset = \"zero1\"\n";
+    EXPECT_FALSE(held(compile::Recipe::from_text(text, "flagship.toml")));
+    compile::Recipe recipe;
+    recipe.set("partition.preset", "zero1");
+    EXPECT_TRUE(held(recipe));
 }
 
 TEST(TuneSpace, HasEachLayoutOnce) {

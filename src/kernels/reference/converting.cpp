@@ -40,7 +40,7 @@ std::vector<Copy> copies(const mesh::Mesh& mesh, const ir::Routine& r, const ir:
 }  // namespace
 
 bool has_one_float_type(const ir::Routine& r, const ir::Op& op, Dtype type) {
-    for (size_t i = 0; i < op.in.size() - (ops::rule(op.kind).obeys_control ? 1 : 0); ++i) {
+    for (size_t i = 0; i < op.in.size() - (ops::rule(op.kind).step_end.obeys_control ? 1 : 0); ++i) {
         const Dtype t = r.tensors[op.in[i]].dtype;
         if (is_float(t) && t != type) return false;
     }
