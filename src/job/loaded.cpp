@@ -6,7 +6,7 @@
 #include "base/checksum.h"
 #include "planning/machine.h"
 #include "runtime/load_states.h"
-#include "runtime/trainer.h"
+#include "runtime/ranks_options.h"
 
 namespace lockstep::job {
 namespace {

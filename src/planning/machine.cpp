@@ -15,7 +15,7 @@
 #include "ops/described_catalog.h"
 #include "planning/topology.h"
 #include "plugins/gpu_module.h"
-#include "runtime/trainer.h"
+#include "runtime/ranks_options.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 #include "telemetry/wrap.h"

@@ -19,6 +19,8 @@ struct GpuModule {
     const comm::Moves* moves = nullptr;                                // among ranks that share the GPU
     std::unique_ptr<device::Machine> (*machine)(int index) = nullptr;  // of the GPU of that number, modulo how many there are
     std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
+    // Sums by the transport's library are taken outside of switches from now on, unless the user's variable says otherwise.
+    void (*avoid_sums_in_switches)() = nullptr;
     // Of the GPU; where there is none, why_none says so in words.
     std::string name, description, why_none;
     int compute_capability = 0;                                    // 90: Hopper
