@@ -9,6 +9,7 @@
 #include "job/agreement.h"
 #include "planning/machine.h"
 #include "planning/recipe_args.h"
+#include "planning/refusal.h"
 #include "planning/topology.h"
 #include "planning/types.h"
 #include "plugins/gpu_module.h"

@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "planning/machine.h"
+#include "planning/refusal.h"
 #include "runtime/load_states.h"
 #include "runtime/ranks_options.h"
 
