@@ -1,7 +1,6 @@
 #include "job/supervisor.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "compile/layout.h"
@@ -41,8 +40,6 @@ LaunchedJob whole_of(const SupervisorOptions& args) {
 
 Supervised supervise(const SupervisorOptions& options) {
     const LaunchedJob whole = whole_of(options);
-    if (geteuid() == 0)  // mpirun asks twice
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     const compile::Config config = compile::config_of(whole.recipe);
     if (config.fault_tolerance.enable && config.fault_tolerance.replica_id >= 0)
         throw UserError("launch.islands", "fault_tolerance.replica_id",

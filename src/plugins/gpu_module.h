@@ -36,6 +36,11 @@ using ModuleFunction = const GpuModule* (*)();
 // "0.1.0, 9a1af66b2c, GCC 12.2.0"
 std::string build_text();
 
+// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for beside the
+// program, and in the folder of libraries beside that.
+inline constexpr const char* kModuleVariable = "LOCKSTEP_GPU_MODULE";
+void use_gpu_module(const std::string& file);
+
 // Opened at the first call, with its kernels known to make_kernel() from then on. UserError runtime.no_gpu: no module, one of
 // another build, or no GPU.
 const GpuModule& gpu_module();
