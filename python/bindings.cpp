@@ -153,6 +153,8 @@ PYBIND11_MODULE(_lockstep, m) {
         apply_messages();
     });
     m.def("print_messages", &print_messages);
+    m.def(
+        "use_gpu_module", [](const Path& file) { use_gpu_module(file.string()); }, py::arg("file"));
     apply_messages();
 
     py::class_<Stage>(m, "Stage")

@@ -29,6 +29,10 @@ void set_messages(std::function<void(MessageLevel, std::string_view)> take);
 // On standard error, as the commands print them, with a table of steps and a progress bar.
 void print_messages();
 
+// The file of the module for GPUs (docs/gpu.md), before the first recipe with runtime.kernels = "cuda". Without it the module is
+// looked for beside the program. The library reads no variable of the environment.
+void use_gpu_module(const std::string& file);
+
 // Keys with values as they would stand in TOML; quotes are optional: {"training.steps", "100"}.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 

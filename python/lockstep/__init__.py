@@ -31,6 +31,7 @@ from ._lockstep import (
     print_messages,
     set_messages,
     train,
+    use_gpu_module,
     version,
 )
 
@@ -43,9 +44,13 @@ except ImportError:
 __all__ = [
     "Check", "Checkpoint", "Evaluation", "Pass", "Plan", "PlannedOp", "PlannedStage", "Program", "Recipe", "Stage", "Step",
     "TensorInfo", "TrainResult", "UserError", "evaluate", "print_messages", "read_metrics", "set_messages", "train",
+    "use_gpu_module",
 ]
 
 __version__ = version()
+
+if "LOCKSTEP_GPU_MODULE" in os.environ:
+    use_gpu_module(os.environ["LOCKSTEP_GPU_MODULE"])
 
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 

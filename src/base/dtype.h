@@ -52,6 +52,10 @@ consteval auto dtypes_that_are() {
 }
 inline constexpr auto kFloatDtypes = dtypes_that_are<is_float>();
 
+// Ops that move elements serve these. int8 is stored in blocks with a scale, and such a state is only used whole.
+constexpr bool is_moved(Dtype t) { return t != Dtype::I8; }
+inline constexpr auto kMovedDtypes = dtypes_that_are<is_moved>();
+
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {
     for (Dtype t : kDtypes) {
         if (name_of(t) == name) return t;

@@ -1,6 +1,7 @@
 #include "base/text_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ private:
 };
 
 }  // namespace
+
+std::string lfs_pointer_text(std::string_view file) { return fmt::format("{}: it is {}. {}", file, kLfsWhat, kLfsRemedy); }
 
 TextFile read_text_file(const std::filesystem::path& path, Pipes pipes) {
     const Opened file(path);

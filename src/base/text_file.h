@@ -14,9 +14,12 @@ struct TextFile {
     bool is_readable() const { return reason.empty(); }
 };
 
-// What Git LFS leaves in place of a file that was not fetched, and what to say of it.
-inline bool is_lfs_pointer(std::string_view text) { return text.starts_with("version https://git-lfs"); }
-inline constexpr const char* kLfsPointer = "it is a pointer of Git LFS, not the file itself. Get the file: git lfs pull";
+// What Git LFS leaves in place of a file that was not fetched: how it begins, what it is and what to do.
+inline constexpr std::string_view kLfsBegin = "version https://git-lfs", kLfsWhat = "a pointer of Git LFS, not the file itself",
+                                  kLfsRemedy = "Get the file: git lfs pull";
+inline bool is_lfs_pointer(std::string_view text) { return text.starts_with(kLfsBegin); }
+// A message that names `file`.
+std::string lfs_pointer_text(std::string_view file);
 
 // Pipes: Read is for a file that a person named (`check /dev/stdin`): a pipe is read to its end if somebody writes to it, and
 // refused if not. Refused is for a file that a command finds in a folder, where nothing may be waited for.

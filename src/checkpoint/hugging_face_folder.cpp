@@ -86,7 +86,7 @@ void stretches_of_whole(const StoredTensor& t, int64_t begin, int64_t count, con
 
 nlohmann::json read_config(const std::string& path) {
     const std::string text = read_whole(path, kMostConfigBytes);
-    if (is_lfs_pointer(text)) throw UserError("convert.config", path, fmt::format("{}: {}", path, kLfsPointer));
+    if (is_lfs_pointer(text)) throw UserError("convert.config", path, lfs_pointer_text(path));
     if (auto config = json_or_discarded<nlohmann::json>(text); !config.is_discarded()) return config;
     try {  // a key that counts is then of another type than it must have
         return parse_json<nlohmann::json>(without_nonfinite(text, R"("no finite number")"));

@@ -36,7 +36,7 @@ std::set<std::string> read_index(const std::string& path) {
     };
     std::set<std::string> shards;
     const std::string text = read_whole(path, kMostIndexBytes);
-    if (is_lfs_pointer(text)) throw UserError("convert.index", path, fmt::format("{}: {}", path, kLfsPointer));
+    if (is_lfs_pointer(text)) throw UserError("convert.index", path, lfs_pointer_text(path));
     try {
         const auto index = parse_json<nlohmann::json>(text);
         for (const auto& [name, file] : index.at("weight_map").items()) shards.insert(file.get<std::string>());

@@ -205,7 +205,7 @@ void SafetensorsReader::read_header() {
     constexpr int64_t kLfsBytes = 32;  // enough to know one by
     std::string head(static_cast<size_t>(std::min(file_bytes, kLfsBytes)), '\0');
     file_.read(0, std::ssize(head), head.data(), cursor);
-    if (is_lfs_pointer(head)) throw UserError("checkpoint.lfs_pointer", path_, fmt::format("{}: {}", path_, kLfsPointer));
+    if (is_lfs_pointer(head)) throw UserError("checkpoint.lfs_pointer", path_, lfs_pointer_text(path_));
     if (file_bytes < kLengthBytes) ends_in_header(path_, kLengthBytes, file_bytes);
     file_.read(0, kLengthBytes, &length, cursor);
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {

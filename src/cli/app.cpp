@@ -9,10 +9,10 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <system_error>
 
@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
+#include "cli/environment.h"
 #include "cli/help.h"
 #include "cli/launched.h"
 #include "comm/communicator.h"
@@ -99,11 +100,6 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
         at = commands[static_cast<size_t>(known - names.begin())];
     }
     return "";
-}
-
-bool is_set_in_environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value;
 }
 
 std::string version_text() {
@@ -210,7 +206,7 @@ int run_command(int argc, const char* const* argv) {
     app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
     const std::vector<Command> commands = all_commands(app);
-    telemetry::ConsoleOptions console{.colors = !is_set_in_environment("NO_COLOR")};
+    telemetry::ConsoleOptions console{.colors = !refuses_colors()};
     for (const Command& c : commands) add_console_flags(*c.app, console);
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
     telemetry::set_up_console(console);
@@ -284,6 +280,9 @@ int flushed(int code) {
 
 }  // namespace
 
-int run(int argc, const char* const* argv) { return flushed(run_command(argc, argv)); }
+int run(int argc, const char* const* argv) {
+    if (const std::optional<std::string> file = variable(plugins::kModuleVariable)) plugins::use_gpu_module(*file);
+    return flushed(run_command(argc, argv));
+}
 
 }  // namespace lockstep::cli

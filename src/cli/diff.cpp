@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/environment.h"
 #include "cli/number_flags.h"
 #include "job/job.h"
 #include "kernels/cpu/isa.h"
@@ -27,7 +28,7 @@ struct DiffArgs {
 // One recipe taking the same steps as the other.
 struct Side {
     explicit Side(const planning::RecipeArgs& args)
-        : job(job::start_job(planning::announced(args).recipe)),
+        : job(job::start_job(planning::announced(args).recipe, nullptr, {}, variable(comm::islands::kInvitation))),
           capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
     std::unique_ptr<job::Job> job;
     runtime::Capture capture;

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/environment.h"
 #include "cli/number_flags.h"
 #include "job/stopping.h"
 #include "job/supervisor.h"
@@ -36,6 +38,8 @@ using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 int launch(const LaunchArgs& args) {
+    if (geteuid() == 0)  // mpirun asks twice
+        set_unless_set("OMPI_ALLOW_RUN_AS_ROOT", "1"), set_unless_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     const job::Supervised s = job::supervise(args.options);
     if (args.json) {
         Json attempts = Json::array();

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
+#include "cli/environment.h"
 #include "comm/mpi/session.h"
 #include "comm/processes/wire.h"
 #include "job/agreement.h"
@@ -20,8 +19,7 @@ namespace lockstep::cli {
 namespace {
 
 std::optional<int> number(const char* name) {
-    const char* given = std::getenv(name);
-    const std::string_view text = given ? given : "";
+    const std::string text = variable(name).value_or("");
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool is_number = error == std::errc() && end == text.data() + text.size() && value >= 0;
@@ -54,6 +52,9 @@ int in_process_group(const std::string& command, FunctionRef<int(comm::ProcessGr
     if (as.process > 0) telemetry::mute();
     // Each process's share of the processors, and one for what moves messages.
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    // Open MPI catches SIGSEGV and its kin to print a stack, and can lock up there when the heap is damaged: the job would hang
+    // instead of ending. 64 is a signal that nobody raises.
+    set_unless_set("OMPI_MCA_opal_signal", "64");
     comm::mpi::Session session(std::max(2, static_cast<int>(processors) / std::max(1, as.on_this_host)));
     if (!session.notice().empty()) telemetry::info(session.notice());
     comm::ProcessGroup group([&] { return session.wire(); });

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "cli/environment.h"
 #include "cli/help.h"
 #include "telemetry/wrap.h"
 
@@ -42,8 +43,7 @@ private:
 }  // namespace
 
 std::string colored(const std::string& text, Color color) {
-    const char* no_color = std::getenv("NO_COLOR");
-    if (!is_output_terminal() || (no_color && *no_color)) return text;
+    if (!is_output_terminal() || refuses_colors()) return text;
     return fmt::format("\033[{}m{}\033[0m", color == Color::Green ? 32 : 31, text);
 }
 

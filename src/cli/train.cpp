@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/environment.h"
 #include "cli/number_flags.h"
 #include "job/training.h"
 #include "telemetry/console.h"
@@ -90,7 +91,10 @@ Json to_json(const job::Profile& p) {
 }
 
 int train(const TrainArgs& args, comm::ProcessGroup& group) {
-    const job::TrainOptions options{.watch = args.watch, .observe = args.observe, .announces_signals = true};
+    const job::TrainOptions options{.watch = args.watch,
+                                    .observe = args.observe,
+                                    .announces_signals = true,
+                                    .invitation = variable(comm::islands::kInvitation)};
     const job::TrainResult result = job::train(planning::announced_for_training(args.recipe).recipe, options, group);
     if (!group.is_first()) return result.code;
     const job::TrainSummary& summary = result.summary;

@@ -17,6 +17,7 @@
 #include "cli/tune_page.h"
 #include "cli/tune_training.h"
 #include "job/stopping.h"
+#include "planning/refusal.h"
 #include "planning/topology.h"
 #include "telemetry/console.h"
 #include "telemetry/wrap.h"

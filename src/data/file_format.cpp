@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text_file.h"
 #include "data/id_files.h"
 #include "data/unicode.h"
 
@@ -15,8 +16,7 @@ constexpr size_t kBinaryCheckBytes = 8 << 10;
 
 struct Signature {
     size_t at;
-    std::string_view bytes;
-    const char *what, *remedy;
+    std::string_view bytes, what, remedy;
 };
 
 using namespace std::string_view_literals;
@@ -44,7 +44,7 @@ constexpr Signature kNotRead[] = {
     {0, "\x89HDF"sv, "an HDF5 file", "Write its text as JSON Lines or Parquet"},
     {0, "%PDF-"sv, "a PDF document", "Extract its text first: pdftotext {}"},
     {0, "SQLite format 3"sv, "an SQLite database", "Write its text as JSON Lines or Parquet"},
-    {0, "version https://git-lfs"sv, "a pointer of Git LFS, not the file itself", "Get the file: git lfs pull"},
+    {0, kLfsBegin, kLfsWhat, kLfsRemedy},
     {0, "PARE"sv, "an encrypted Parquet file", "Write it again without encryption, or its text as JSON Lines"},
     {0, "LSTOKENS"sv, "a token file of Lockstep", "Give the folder that it is in to training.dataset_path"},
 };

@@ -54,7 +54,7 @@ private:
         const size_t first = json.find_first_not_of(" \t\r\n");
         if (first == std::string_view::npos) fields_.malformed("it is empty");
         if (is_lfs_pointer(json))
-            throw UserError("data.tokenizer_malformed", fields_.origin(), fmt::format("{}: {}", fields_.origin(), kLfsPointer));
+            throw UserError("data.tokenizer_malformed", fields_.origin(), lfs_pointer_text(fields_.origin()));
         if (json[first] != '{') {
             fields_.malformed(
                 "it is not a JSON object. A SentencePiece model (tokenizer.model) becomes a tokenizer.json by transformers: "

@@ -155,45 +155,47 @@ Text Interpreter::kept_of(const std::function<void()>& body) {
     return made;
 }
 
+void Interpreter::redirect(const Redirection& r, std::vector<OutputFile>& files) {
+    if (r.op == "<&" || r.op == "<>") return;
+    if (r.op == "<<") {
+        input_ = r.expands ? document(r.target) : r.target;
+        return;
+    }
+    const Text name = joined(r.target);
+    if (r.op == "<<<") {
+        input_ = name;
+        input_->add('\n', r.target.place());
+        return;
+    }
+    std::string to = name.chars();
+    if (r.op == "<") {
+        if (to != "/dev/stdin") input_ = file_text(name);
+        return;
+    }
+    if (to == "/dev/stdout" || to == "/dev/fd/1") to = "1";
+    if (to == "/dev/stderr" || to == "/dev/fd/2") to = "2";
+    const bool is_digit = to.size() == 1 && std::isdigit(static_cast<unsigned char>(to[0]));
+    const bool is_descriptor = to != name.chars() || (r.op == ">&" && (is_digit || to == "-"));
+    const bool is_both = r.op.starts_with('&') || (r.op == ">&" && !is_descriptor);
+    Sink sink;
+    if (!is_descriptor) {
+        sink = state_.kept.size();
+        files.push_back({name, r.op.ends_with(">>")});
+        state_.kept.emplace_back();
+    } else if (is_digit) {
+        sink = sinks_[static_cast<size_t>(to[0] - '0')];
+    }
+    if (const auto from = static_cast<size_t>(r.descriptor < 0 ? 1 : r.descriptor); from < sinks_.size()) sinks_[from] = sink;
+    if (is_both) sinks_[2] = sink;
+}
+
 // Redirections act in their order: of `2>&1 >f`, descriptor 2 writes to what descriptor 1 was.
 void Interpreter::run_redirected(const Node& n) {
-    struct File {
-        Text name;
-        bool appends;
-    };
     const std::optional<Text> input = input_;
     const auto sinks = sinks_;
     const size_t level = state_.kept.size();
-    std::vector<File> files;
-    for (const Redirection& r : n.redirections) {
-        if (r.op == "<<") input_ = r.expands ? document(r.target) : r.target;
-        else if (r.op == "<<<") {
-            input_ = joined(r.target);
-            input_->add('\n', r.target.place());
-        } else if (r.op == "<") {
-            const Text name = joined(r.target);
-            if (name.chars() != "/dev/stdin") input_ = file_text(name);
-        } else if (r.op != "<&" && r.op != "<>") {
-            const Text name = joined(r.target);
-            std::string to = name.chars();
-            if (to == "/dev/stdout" || to == "/dev/fd/1") to = "1";
-            if (to == "/dev/stderr" || to == "/dev/fd/2") to = "2";
-            const bool is_digit = to.size() == 1 && std::isdigit(static_cast<unsigned char>(to[0]));
-            const bool is_descriptor = to != name.chars() || (r.op == ">&" && (is_digit || to == "-"));
-            const bool is_both = r.op.starts_with('&') || (r.op == ">&" && !is_descriptor);
-            Sink sink;
-            if (is_descriptor) {
-                if (is_digit) sink = sinks_[static_cast<size_t>(to[0] - '0')];
-            } else {
-                sink = level + files.size();
-                files.push_back({name, r.op.ends_with(">>")});
-                state_.kept.emplace_back();
-            }
-            if (const auto from = static_cast<size_t>(r.descriptor < 0 ? 1 : r.descriptor); from < sinks_.size())
-                sinks_[from] = sink;
-            if (is_both) sinks_[2] = sink;
-        }
-    }
+    std::vector<OutputFile> files;
+    for (const Redirection& r : n.redirections) redirect(r, files);
     run_kind(n);
     state_.kept.resize(level + files.size());
     const std::vector<Text> made(state_.kept.begin() + static_cast<std::ptrdiff_t>(level), state_.kept.end());

@@ -50,6 +50,12 @@ private:
     void run_for_count(const Node& n);
     void run_case(const Node& n, const Text& word, size_t part);
     void run_redirected(const Node& n);
+    // A file that a command writes; what it writes is kept until the command has ended.
+    struct OutputFile {
+        Text name;
+        bool appends;
+    };
+    void redirect(const Redirection& r, std::vector<OutputFile>& files);
     // Runs both; `where` and `cause` say what decides between them: "`if` on line 3".
     void either(const std::string& where, const Text::Why& cause, const std::function<void()>& a, const std::function<void()>& b);
     // Runs it as often as a run may: once, several times or never.

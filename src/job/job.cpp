@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "job/agreement.h"
 #include "planning/machine.h"
 #include "planning/recipe_args.h"
+#include "planning/refusal.h"
 #include "planning/topology.h"
 #include "planning/types.h"
 #include "plugins/gpu_module.h"
@@ -23,9 +23,9 @@ int64_t memory_in_use(const compile::Config& config) {
 namespace {
 
 // To meet other islands, where this job is one of them.
-std::optional<comm::islands::Invitation> invitation_of(const compile::Config& config) {
+std::optional<comm::islands::Invitation> invitation_of(const compile::Config& config, const std::optional<std::string>& file) {
     if (!config.fault_tolerance.is_job()) return std::nullopt;
-    if (const char* file = std::getenv(comm::islands::kInvitation)) return comm::islands::read_invitation(file);
+    if (file) return comm::islands::read_invitation(*file);
     const char* const key = "fault_tolerance.replica_id";
     throw UserError(
         "job.island", key,
@@ -36,7 +36,8 @@ std::optional<comm::islands::Invitation> invitation_of(const compile::Config& co
 
 }  // namespace
 
-std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group, const Facts& flags) {
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group, const Facts& flags,
+                               const std::optional<std::string>& invitation) {
     const auto start = std::chrono::steady_clock::now();
     auto job = std::make_unique<Job>();
     job->recipe = std::move(recipe);
@@ -46,7 +47,7 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
         require_same_job(job->recipe, flags, *group);
     }
     planning::use_instruction_set(compile::config_of(job->recipe));
-    const std::optional<comm::islands::Invitation> islands = invitation_of(compile::config_of(job->recipe));
+    const std::optional<comm::islands::Invitation> islands = invitation_of(compile::config_of(job->recipe), invitation);
     if (const std::string slow = planning::slow_types_warning(compile::values_of(job->recipe)); !slow.empty())
         telemetry::warn(slow);
     job->data = planning::open_run_data(job->recipe, planning::MissingData::Refuse);

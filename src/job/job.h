@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "compile/compile.h"
 #include "job/agreement.h"
@@ -24,7 +26,9 @@ struct Job {
 };
 
 // `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: facts beside the recipe that must
-// be the same on all processes. UserError job.* if they differ.
-std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group = nullptr, const Facts& flags = {});
+// be the same on all processes. `invitation`: the file (comm/islands/invitation.h) of a job that is one of several islands.
+// UserError job.* if the processes differ, or such a job has no invitation.
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group = nullptr, const Facts& flags = {},
+                               const std::optional<std::string>& invitation = {});
 
 }  // namespace lockstep::job

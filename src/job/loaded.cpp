@@ -5,8 +5,9 @@
 
 #include "base/checksum.h"
 #include "planning/machine.h"
+#include "planning/refusal.h"
 #include "runtime/load_states.h"
-#include "runtime/trainer.h"
+#include "runtime/ranks_options.h"
 
 namespace lockstep::job {
 namespace {

@@ -17,6 +17,7 @@
 #include "planning/check.h"
 #include "planning/plan.h"
 #include "planning/program.h"
+#include "plugins/gpu_module.h"
 #include "report/run_files.h"
 #include "runtime/parameters.h"
 #include "telemetry/console.h"
@@ -76,6 +77,8 @@ void print_messages() {
     telemetry::set_listener(nullptr);
     telemetry::set_up_console({});
 }
+
+void use_gpu_module(const std::string& file) { plugins::use_gpu_module(file); }
 
 Recipe Recipe::read(const std::string& path, const Settings& settings) {
     return with(compile::Recipe::from_file(file_or_shipped(Shipped::Recipes, path)), settings);

@@ -355,7 +355,8 @@ TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::Pro
                                                {{"--watch", fmt::format("{}", fmt::join(options.watch, " "))},
                                                 {"--trace", options.observe.trace},
                                                 {"--trace-step", std::to_string(options.observe.trace_step)},
-                                                {"--profile", options.observe.profile ? "given" : "not given"}});
+                                                {"--profile", options.observe.profile ? "given" : "not given"}},
+                                               options.invitation);
     require_watchable(options.watch, job->compiled);
     if (group.hosts() > 1)
         planning::warn_of_hosts(planning::described_cluster(job->config),

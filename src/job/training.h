@@ -32,7 +32,8 @@ struct TrainOptions {
     ObserveArgs observe;
     // Called after each step, in the thread that called train(). False stops the run, with a checkpoint.
     std::function<bool(const StepReport&)> on_step = nullptr;
-    bool announces_signals = false;  // says while a step computes that a signal was remembered (stopping.h)
+    bool announces_signals = false;              // says while a step computes that a signal was remembered (stopping.h)
+    std::optional<std::string> invitation = {};  // see start_job
 };
 
 struct TrainSummary {

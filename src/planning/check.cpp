@@ -1,5 +1,6 @@
 #include "planning/check.h"
 
+#include "planning/refusal.h"
 #include "planning/run_data.h"
 #include "planning/topology.h"
 

@@ -39,6 +39,15 @@ mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const c
     return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 
+mesh::Topology topology_of(const compile::Config& config, const sim::Cluster& cluster, int64_t ranks) {
+    const RanksByHost of = ranks_by_host(config);
+    if (cluster.devices && of.of_host > 0) return mesh::even_hosts(ranks, of.of_host, of.of_process);
+    // A GPU has a process of its own.
+    if (cluster.runs_module() && of.of_host == 0 && cluster.hosts.ranks == 0)
+        return mesh::even_hosts(ranks, cluster.links.size() < 2 ? ranks : cluster.ranks_of_host(), 1);
+    return sim::topology_of(cluster, ranks);
+}
+
 void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group, bool any_partition) {
     compile::Config config = compile::config_of(recipe);
     if (!any_partition && !config.partition.names_levels()) return;

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <variant>
 
 #include "base/build_info.h"
@@ -15,11 +15,16 @@
 namespace lockstep::plugins {
 namespace {
 
-constexpr const char *kFile = "liblockstep_cuda.so", *kVariable = "LOCKSTEP_GPU_MODULE";
+constexpr const char* kFile = "liblockstep_cuda.so";
 
-// Where the module is looked for: the variable's path, else beside the program and in the folder of libraries beside that.
+std::optional<std::string>& named() {
+    static std::optional<std::string> file;
+    return file;
+}
+
+// Where the module is looked for.
 std::vector<std::filesystem::path> places() {
-    if (const char* named = std::getenv(kVariable)) return {named};
+    if (named()) return {*named()};
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
     return {program / kFile, program / ".." / "lib" / "lockstep" / kFile};
@@ -41,9 +46,8 @@ std::variant<const GpuModule*, std::string> open() {
         }
     }
     if (file.empty()) {
-        const char* named = std::getenv(kVariable);
-        return named
-                   ? fmt::format("{} = {}: there is no such file", kVariable, named)
+        return named()
+                   ? fmt::format("{} = {}: there is no such file", kModuleVariable, *named())
                    : fmt::format("this build has no module for GPUs ({}): build it where CUDA's toolkit is (docs/gpu.md)", kFile);
     }
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -69,6 +73,8 @@ std::string build_text() {
     const BuildInfo& b = build_info();
     return fmt::format("{}, {}, {}", b.version, b.commit, b.compiler);
 }
+
+void use_gpu_module(const std::string& file) { named() = file; }
 
 const GpuModule& gpu_module() {
     const auto& module = opened();

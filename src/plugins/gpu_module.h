@@ -19,6 +19,8 @@ struct GpuModule {
     const comm::Moves* moves = nullptr;                                // among ranks that share the GPU
     std::unique_ptr<device::Machine> (*machine)(int index) = nullptr;  // of the GPU of that number, modulo how many there are
     std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
+    // Sums by the transport's library are taken outside of switches from now on, unless the user's variable says otherwise.
+    void (*avoid_sums_in_switches)() = nullptr;
     // Of the GPU; where there is none, why_none says so in words.
     std::string name, description, why_none;
     int compute_capability = 0;                                    // 90: Hopper
@@ -33,6 +35,11 @@ using BuildFunction = const char* (*)();
 using ModuleFunction = const GpuModule* (*)();
 // "0.1.0, 9a1af66b2c, GCC 12.2.0"
 std::string build_text();
+
+// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for beside the
+// program, and in the folder of libraries beside that.
+inline constexpr const char* kModuleVariable = "LOCKSTEP_GPU_MODULE";
+void use_gpu_module(const std::string& file);
 
 // Opened at the first call, with its kernels known to make_kernel() from then on. UserError runtime.no_gpu: no module, one of
 // another build, or no GPU.

@@ -1,23 +1,16 @@
 #include "runtime/trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "base/error.h"
-#include "base/processors.h"
-#include "device/late.h"
-#include "kernels/step_control.h"
-#include "plugins/gpu_module.h"
 #include "runtime/meet.h"
+#include "runtime/ranks_options.h"
+#include "runtime/share_timelines.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -32,51 +25,6 @@ RanksOptions with(RanksOptions options, Backend backend, const std::optional<com
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
-
-compile::RankThreads rank_threads_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
-    return group ? compile::rank_threads_of(config, group->ranks_on_a_host(ranks), group->cores())
-                 : compile::rank_threads_of(config, ranks, static_cast<int>(usable_cpus().size()));
-}
-
-namespace {
-// Of this process among those of its host.
-int place_on_host(const comm::ProcessGroup& group) {
-    int place = 0;
-    for (int process = 0; process < group.process(); ++process)
-        place += group.host_of(process) == group.host_of(group.process()) ? 1 : 0;
-    return place;
-}
-}  // namespace
-
-RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group) {
-    const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);
-    RanksOptions o;
-    o.threads_per_rank = rank_threads.threads_per_rank;
-    o.pin_threads = config.runtime.pin_threads;
-    o.comm_thread = rank_threads.comm_thread;
-    o.debug_fill = config.runtime.debug_fill;
-    o.graphs = config.runtime.cuda_graph && config.debug.device == compile::DeviceKind::Host;
-    o.flight_entries = config.comm.trace_buf_size;
-    o.links.link = compile::local_link(config);
-    o.group = group;
-    o.island = layout.job, o.island_timeout_s = static_cast<double>(config.comm.train_timeout_seconds);
-    const bool is_late = config.debug.device == compile::DeviceKind::Late;
-    if (config.on_gpu()) {
-        if (is_late)
-            throw UserError(
-                "recipe.device", "debug.device",
-                fmt::format("{}debug.device = \"late\" runs the kernels of the host, and runtime.kernels = \"cuda\" those of "
-                            "a GPU: leave one of them out",
-                            config.where("debug.device")));
-        const plugins::GpuModule& module = plugins::gpu_module();
-        // Sums in switches differ between runs. Who sets the variable has the word.
-        if (config.comm.reductions == compile::Reductions::Nccl) setenv("NCCL_NVLS_ENABLE", "0", 0);
-        o.backend = {module.machine(group ? place_on_host(*group) : 0), module.moves, module.across_processes};
-    } else if (is_late) {
-        o.backend.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
-    }
-    return o;
-}
 
 BatchShape batch_shape(const compile::Layout& layout) {
     return {layout.local_batch * layout.data_ranks, layout.island_batch(), layout.seq_len, 0, layout.job};
@@ -129,88 +77,6 @@ std::vector<ir::Timeline> Trainer::new_timelines() const {
         all[r] = ir::room_for(p, *p.entry(ir::EntryKind::Train));
     }
     return all;
-}
-
-// Those of other processes' ranks.
-void Trainer::share(std::vector<ir::Timeline>& timelines) {
-    using Json = nlohmann::json;
-    Json own = Json::array();
-    for (const auto& e : ranks_->here()) {
-        const ir::Timeline& t = timelines[static_cast<size_t>(e->rank())];
-        Json threads = Json::array();
-        for (const std::vector<ir::TimedOp>& thread : t.threads) {
-            Json ops = Json::array();
-            for (const ir::TimedOp& op : thread) ops.push_back({op.call, op.op, op.start_s, op.end_s, op.ready_s});
-            threads.push_back(std::move(ops));
-        }
-        own.push_back({{"rank", e->rank()}, {"threads", threads}, {"data", {t.data_begin_s, t.data_end_s}}});
-    }
-    const std::vector<uint8_t> bytes = Json::to_cbor(own);
-    for (const std::string& text : ranks_->group().exchange({bytes.begin(), bytes.end()})) {
-        for (const Json& j : Json::from_cbor(text)) {
-            ir::Timeline& t = timelines[j.at("rank").get<size_t>()];
-            for (QueueName queue : kQueuesOfSteps) {
-                t.threads[queue].clear();
-                for (const Json& op : j.at("threads")[static_cast<size_t>(queue)])
-                    t.threads[queue].push_back({op[0], op[1], op[2], op[3], op[4]});
-            }
-            t.data_begin_s = j.at("data")[0], t.data_end_s = j.at("data")[1];
-        }
-    }
-}
-
-namespace {
-
-// What is noted of a step, by whether its number is odd: its control, and the loss scale before and after it.
-enum Noted { kControl, kScaleBefore, kScaleAfter };
-int place_of(Noted what, int64_t step) { return 2 * what + static_cast<int>(step % 2); }
-void note(Executor& e, ir::StateRole role, Noted what, int64_t step) {
-    if (const ir::StateId id = e.program().state(role); id >= 0) e.note(id, place_of(what, step));
-}
-double noted_scale(Executor& e, Noted what, int64_t step) {
-    double scale = 0;
-    if (e.program().state(ir::StateRole::LossScale) >= 0) e.noted(place_of(what, step), {&scale, 1});
-    return scale;
-}
-kernels::StepControl noted_control(Executor& e, int64_t step) {
-    double values[kernels::StepControl::kValues];
-    e.noted(place_of(kControl, step), values);
-    return kernels::StepControl::read(values);
-}
-
-}  // namespace
-
-// What the step has come to, from the step's control, which the ranks of an island share.
-void Trainer::read_control(StepResult& result) {
-    const auto first = noted_control(ranks_->first(), result.step);
-    result.loss = first.loss, result.grad_norm = first.grad_norm, result.committed = first.commit;
-    result.loss_scale = noted_scale(ranks_->first(), kScaleBefore, result.step);
-    result.next_loss_scale = noted_scale(ranks_->first(), kScaleAfter, result.step);
-    const mesh::Mesh& mesh = compiled_.layout.mesh;
-    if (mesh.islands() == 1) return;
-    using Json = nlohmann::json;
-    std::map<int64_t, Json> own;  // by island: loss, norm, whether it counted, and whether all that was wrong is the scale
-    for (const auto& e : ranks_->here()) {
-        const auto control = noted_control(*e, result.step);
-        const bool overflowed =
-            !control.commit && noted_scale(*e, kScaleAfter, result.step) < noted_scale(*e, kScaleBefore, result.step);
-        own[mesh.island_of(e->rank())] = {control.loss, control.grad_norm, control.commit, overflowed};
-    }
-    std::map<int64_t, Json> all;
-    const std::vector<uint8_t> bytes = Json::to_cbor(Json(own));
-    for (const std::string& text : ranks_->group().exchange({bytes.begin(), bytes.end()})) {
-        for (const auto& [island, values] : Json::from_cbor(text).get<std::map<int64_t, Json>>()) all[island] = values;
-    }
-    result.loss = result.grad_norm = 0, result.committed = true;
-    bool overflowed = true;
-    for (const auto& [island, values] : all) {
-        result.loss += values[0].get<double>() / static_cast<double>(all.size());
-        result.grad_norm = std::max(result.grad_norm, values[1].get<double>());
-        if (values[2].get<bool>()) continue;
-        result.committed = false;
-        overflowed = overflowed && values[3].get<bool>();
-    }
-    if (!result.committed) result.next_loss_scale = overflowed ? result.loss_scale / 2 : result.loss_scale;
 }
 
 // After the step that is under way? Fragments of the model meet in turn, at even distances; the last of them every sync_steps
@@ -287,15 +153,14 @@ Trainer::Begun Trainer::begin(std::vector<ir::Timeline>* timelines, bool to_its_
             source_.sample(i, ids, targets, pos, doc);
         });
         e.set_value(e.program().state(ir::StateRole::LearningRate), result.lr);
-        note(e, ir::StateRole::LossScale, kScaleBefore, result.step);
+        note_before(e, result.step);
         if (ranks_->place(e.rank()) == 0) result.data_time_s = seconds_since(begin);
         if (timeline) {
             timeline->data_begin_s = std::chrono::duration<double>(begin - begun.start).count();
             timeline->data_end_s = seconds_since(begun.start);
         }
         e.start(ir::EntryKind::Train);
-        note(e, ir::StateRole::Control, kControl, result.step);
-        note(e, ir::StateRole::LossScale, kScaleAfter, result.step);
+        note_after(e, result.step);
         if (to_its_end) end(e);
     });
     begun.has_ended = to_its_end;
@@ -317,7 +182,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines, bool begins_next)
     if (begins_next) next = begin(nullptr, false);
     else if (!begun_->has_ended) ranks_->parallel([&](Executor& e) { end(e); });
     StepResult result = begun_->result;
-    read_control(result);
+    read_notes(*ranks_, compiled_.layout.mesh, result);
     const bool met = begun_->meets;
     const Clock::time_point start = std::max(begun_->start, ended_);
     begun_ = std::move(next);
@@ -327,7 +192,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines, bool begins_next)
     if (met) admit_islands();
     ended_ = Clock::now();
     result.step_time_s = std::chrono::duration<double>(ended_ - start).count();
-    if (shared) share(*timelines);
+    if (shared) share_timelines(*ranks_, *timelines);
     if (timelines) {
         for (ir::Timeline& t : *timelines) t.end_s = result.step_time_s;
     }

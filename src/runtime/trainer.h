@@ -13,31 +13,15 @@
 #include "runtime/lr_schedule.h"
 #include "runtime/ranks.h"
 #include "runtime/states.h"
+#include "runtime/step_result.h"
 
 namespace lockstep::runtime {
-
-struct StepResult {
-    int64_t step = 0;              // counted from 1
-    double loss = 0;               // mean over the step's valid targets; with islands, the mean of theirs
-    double grad_norm = 0, lr = 0;  // with islands, the largest norm of theirs
-    bool committed = true;  // false: loss or norm was not finite and no state has changed (of an island), but for the loss scale
-    // The scale of this step's loss, and of the next one's: half of it where gradients overflowed. 0: there is none.
-    double loss_scale = 0, next_loss_scale = 0;
-    // The scale alone was too large: another step may count.
-    bool overflowed() const { return !committed && next_loss_scale < loss_scale; }
-    double step_time_s = 0;  // of the whole step
-    double data_time_s = 0;  // the part of step_time_s in which the first rank here reads samples
-};
 
 // Where training stands, beside the states: what a checkpoint's manifest records.
 struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
 
-// How `ranks` of a recipe share the machines of a process group; none: this one.
-compile::RankThreads rank_threads_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
-// Threads, links and checks of the job's ranks, and the batch that they load.
-RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group);
 BatchShape batch_shape(const compile::Layout& layout);
 
 class Trainer {
@@ -91,8 +75,6 @@ private:
     };
     Begun begin(std::vector<ir::Timeline>* timelines, bool to_its_end);
     void end(Executor& executor);
-    void read_control(StepResult& result);
-    void share(std::vector<ir::Timeline>& timelines);
 
     const compile::Compiled& compiled_;
     const data::Source& source_;

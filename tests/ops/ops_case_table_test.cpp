@@ -344,11 +344,14 @@ TEST_P(OpTableGpu, KernelsAgreeWithTheReferenceInAnyOrderOfWarps) {
 class OpTableDevice : public OpTable {
 protected:
     static void SetUpTestSuite() {
-        if (std::getenv("LOCKSTEP_GPU_MODULE")) arena_ = new DeviceArena(plugins::gpu_module().machine(0));
+        const char* module = std::getenv(plugins::kModuleVariable);
+        if (!module) return;
+        plugins::use_gpu_module(module);
+        arena_ = new DeviceArena(plugins::gpu_module().machine(0));
     }
     static void TearDownTestSuite() { delete std::exchange(arena_, nullptr); }
     void SetUp() override {
-        if (!std::getenv("LOCKSTEP_GPU_MODULE")) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
+        if (!std::getenv(plugins::kModuleVariable)) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
         ASSERT_TRUE(arena_) << "the module has no GPU";
     }
     static DeviceArena* arena_;

@@ -8,6 +8,7 @@
 #include "check/check.h"
 #include "compile/memory_report.h"
 #include "planning/check.h"
+#include "planning/refusal.h"
 #include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"

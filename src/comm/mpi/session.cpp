@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "comm/mpi/binding.h"
 #include "comm/mpi/messages.h"
@@ -22,9 +20,6 @@ std::string library() {
 }
 
 Session::Session(int threads) : notice_(undo_binding(threads)) {  // before MPI starts threads of its own
-    // Open MPI catches SIGSEGV and its kin to print a stack, and can lock up there when the heap is damaged: the job would hang
-    // instead of ending. 64 is a signal that nobody raises.
-    setenv("OMPI_MCA_opal_signal", "64", 0);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     try {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -427,6 +428,8 @@ std::unique_ptr<Communicator> NcclTransport::communicator(int) { return std::mak
 std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options) {
     return std::make_unique<NcclTransport>(group, ranks, moves, options);
 }
+
+void avoid_sums_in_switches() { setenv("NCCL_NVLS_ENABLE", "0", 0); }
 
 std::string version_text() {
     int version = 0;

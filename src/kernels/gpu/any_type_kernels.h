@@ -262,8 +262,7 @@ inline Made make_update_loss_scale(const KernelContext& c) {
 }
 
 constexpr auto kFloats = kFloatDtypes;
-constexpr bool is_moved(Dtype t) { return t != Dtype::I8; }  // blocks with a scale are whole states
-constexpr auto kMoved = dtypes_that_are<is_moved>();
+constexpr auto kMoved = kMovedDtypes;
 
 template <class B>
 struct List {

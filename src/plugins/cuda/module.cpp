@@ -19,6 +19,7 @@ lockstep::plugins::GpuModule made() {
     m.across_processes = [](comm::ProcessGroup& group, int ranks) {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };
+    m.avoid_sums_in_switches = comm::nccl::avoid_sums_in_switches;
     const device::gpu::Found found = device::gpu::find();
     m.kernels = {&kernels::cuda::product_kernels(found.compute_capability), &kernels::cuda::attention_kernels(),
                  &kernels::gpu::all_kernels()};

@@ -86,6 +86,7 @@ mpi::Session& session() { return *own_session; }
 int main(int argc, char** argv) {
     using namespace lockstep::comm::test;
     if (argc > 1) ranks_per_process = std::atoi(argv[1]);
+    setenv("OMPI_MCA_opal_signal", "64", 0);  // as lockstep does: a crash ends the process
     lockstep::comm::mpi::Session own(ranks_per_process + 1);
     if (!own.notice().empty()) std::fprintf(stderr, "%s\n", own.notice().c_str());
     own_session = &own;
