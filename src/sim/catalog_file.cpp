@@ -13,6 +13,12 @@ bool is_kernel_name(const std::string& text) {
     return !text.empty() && text[0] >= 'a' && text[0] <= 'z' && std::all_of(text.begin(), text.end(), is_part);
 }
 
+std::vector<std::string> names_of_dtypes() {
+    std::vector<std::string> names;
+    for (const Dtype t : kDtypes) names.emplace_back(name_of(t));
+    return names;
+}
+
 void require_ops(const Reader& row, const ops::DescribedKernel& k) {
     const std::vector<std::string> known = ops_with_kernels();
     for (const std::string& op : k.ops) {
@@ -91,24 +97,20 @@ std::string print_rate(const ops::KernelRate& rate) {
 }
 
 std::vector<ops::DescribedKernel> read_catalog(Reader& top, const std::string& origin) {
-    const std::vector<std::string> types = [] {
-        std::vector<std::string> names;
-        for (const Dtype t : kDtypes) names.emplace_back(name_of(t));
-        return names;
-    }();
     std::vector<ops::DescribedKernel> kernels;
     read_each(top, "catalog", origin, [&](Reader& row) {
         ops::DescribedKernel k;
         std::vector<std::string> stored;
         row.take("kernel", k.kernel, kernel_names());
-        row.take("ops", k.ops, Allowed{}), row.take("types", stored, one_of(types));
+        row.take("ops", k.ops, Allowed{}), row.take("types", stored, one_of(names_of_dtypes));
         for (const std::string& type : stored) k.types.push_back(*dtype_from(type));
         row.take("only_products", k.only_products), row.take("in_place", k.in_place);
         row.take("accumulates", k.accumulates, from_to(0, 63));
         read_rate(row, origin, k.rate);
         read_each(row, "workspace", origin, [&](Reader& term) {
             ops::WorkspaceTerm t;
-            term.take("bytes", t.bytes, above_to(0, 0x1p40)), term.take("per", t.per, one_of(ops::workspace_sizes()));
+            term.take("bytes", t.bytes, above_to(0, 0x1p40)),
+                term.take("per", t.per, one_of([] { return ops::workspace_sizes(); }));
             term.take("only_grouped", t.only_grouped);
             if (t.bytes <= 0) term.incomplete("bytes", "a term of catalog.workspace needs bytes");
             k.workspace.push_back(std::move(t));

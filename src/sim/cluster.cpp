@@ -102,7 +102,7 @@ void read_machine(Reader& r, Cluster& c) {
     double mtbf_hours = 0;  // read by mtbf_hours_of
     r.take("mtbf_hours", mtbf_hours, kHours);
     std::vector<std::string> words;
-    r.take("instruction_sets", words, one_of(instruction_set_words()));
+    r.take("instruction_sets", words, one_of([] { return instruction_set_words(); }));
     if (words.empty()) return;
     c.instruction_sets = instruction_sets_from(words);
     if (!c.instruction_sets)
@@ -201,7 +201,7 @@ void change_rate(Reader& row, const std::string& origin, ops::KernelRate& rate) 
 void read_ops(Reader& top, const std::string& origin, ops::KernelRates& rates) {
     read_each(top, "ops", origin, [&](Reader& row) {
         std::vector<std::string> ops;
-        row.take("ops", ops, one_of(ops_with_kernels()));
+        row.take("ops", ops, one_of(ops_with_kernels));
         if (ops.empty()) row.incomplete("ops", "an [[ops]] table needs ops, the kinds of op whose rate it gives");
         for (const std::string& op : ops) {
             rates.try_emplace({op, ""});
@@ -222,7 +222,7 @@ void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelR
     read_host(r, m.host);
     read_each(r, "ops", origin, [&](Reader& row) {
         std::string op, kernel;
-        row.take("op", op, one_of(ops_with_kernels())), row.take("kernel", kernel, kernel_names());
+        row.take("op", op, one_of(ops_with_kernels)), row.take("kernel", kernel, kernel_names());
         if (op.empty() || kernel.empty()) row.incomplete("op", "a [[module.ops]] table needs op and kernel");
         const auto of_any = rates.find({op, ""});
         ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second;
