@@ -11,6 +11,7 @@
 #include "base/text_file.h"
 #include "base/toml.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/terminal.h"
 #include "sim/cluster.h"
 #include "sim/failures.h"
@@ -106,15 +107,34 @@ int clusters(bool json) {
     return kDone;
 }
 
+int print_cluster_keys(bool json) {
+    Json all = Json::array();
+    std::string table;
+    for (const sim::ClusterKey& k : sim::cluster_keys()) {
+        if (json) {
+            all.push_back({{"table", k.table}, {"key", k.key}, {"values", k.values}, {"help", k.help}});
+            continue;
+        }
+        if (k.table != table) fmt::print("{}{}\n", table.empty() ? "" : "\n", k.table);
+        table = k.table;
+        for (const std::string& line : telemetry::wrap(fmt::format("    {} ({}): {}", k.key, k.values, k.help), output_columns()))
+            fmt::print("{}\n", line);
+    }
+    if (json) print_json(all);
+    return kDone;
+}
+
 }  // namespace
 
 Command add_clusters(CLI::App& app) {
-    const auto json = std::make_shared<bool>(false);
+    const auto json = std::make_shared<bool>(false), list_keys = std::make_shared<bool>(false);
     CLI::App* command =
         app.add_subcommand("clusters", "list the machines and the software that --cluster and cluster.stack know by name");
-    command->add_flag("--json", *json, "one JSON object on standard output");
+    command->add_flag("--keys", *list_keys, "the keys of a cluster file and of a stack's file, their values and their meaning");
+    command->add_flag("--json", *json, "one JSON object on standard output; with --keys an array");
     command->footer("Example: lockstep clusters");
-    return {.app = command, .run = [json](comm::ProcessGroup&) { return clusters(*json); }};
+    return {.app = command,
+            .run = [json, list_keys](comm::ProcessGroup&) { return *list_keys ? print_cluster_keys(*json) : clusters(*json); }};
 }
 
 }  // namespace lockstep::cli

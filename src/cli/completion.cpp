@@ -65,7 +65,7 @@ Values values_of(const std::string& flag, const Allowed& allowed, bool is_switch
     if (flag == "cluster.stack") return {shipped_names(Shipped::Stacks)};
     if (flag == "against") return {shipped_names(Shipped::Recipes)};
     if (is_switch) return {{"true", "false"}, false};
-    if (allowed.restricts_text()) return {allowed.words, false};
+    if (allowed.restricts_text()) return {allowed.words(), false};
     return {};
 }
 

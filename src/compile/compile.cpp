@@ -320,10 +320,6 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 
 Compiled compile(const Recipe& recipe, const CompileOptions& options) { return compile(config_of(recipe), options); }
 
-int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog) {
-    return config.training.loss_chunk_tokens > 0 ? config.training.loss_chunk_tokens : catalog.loss_chunk_tokens;
-}
-
 std::vector<const ir::Program*> Compiled::of_ranks() const {
     std::vector<const ir::Program*> out;
     for (int64_t r = 0; r < layout.ranks; ++r) out.push_back(&of_rank(r));

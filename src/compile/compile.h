@@ -71,9 +71,6 @@ struct Compiled {
     int64_t host_bytes() const;
 };
 
-// Of the loss at once: the recipe's, or what the kernels like.
-int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);
-
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to a
 // layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question to
 // layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes the

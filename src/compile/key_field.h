@@ -1,11 +1,13 @@
 // Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a value,
-// which words it has, and how a value that the table allows is read.
+// which words it has, and how a value that the table allows is read. The rows of the table are constant data, so that they
+// compile quickly.
 #pragma once
 
 #include <algorithm>
 #include <concepts>
-#include <optional>
+#include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "compile/config.h"
@@ -77,28 +79,41 @@ void read(Duration& field, const Value& value);
 Value to_value(const Names& field);
 void read(Names& field, const Value& value);
 
-// A section of the recipe, and where it stands in a Config. Its keys that act are made here: none is without a field, and a
-// field's default is the key's.
-template <class S>
-class Section {
-public:
-    Section(std::string name, S Config::*member) : name_(std::move(name)), member_(member) {}
+template <auto section, auto field>
+Value value_of_field(const Config& config) {
+    return to_value(config.*section.*field);
+}
+template <auto section, auto field>
+void read_into_field(Config& config, const Value& value) {
+    read(config.*section.*field, value);
+}
 
-    template <class T>
-    RecipeKey acts(const std::string& key, T S::*field, std::string help, Allowed allowed = {}) const {
-        if constexpr (HasWords<T>) allowed.words = all_words<T>();
-        if constexpr (!Plain<T> && requires { typename T::value_type; }) {
-            if constexpr (HasWords<typename T::value_type>) allowed.words = all_words<typename T::value_type>();
-        }
-        S Config::*member = member_;
-        return {name_ + "." + key,  to_value(Config().*member_.*field),
-                KeyStatus::Acts,    std::move(help),
-                std::move(allowed), [member, field](Config& config, const Value& value) { read(config.*member.*field, value); }};
-    }
-
-private:
-    std::string name_;
-    S Config::*member_;
+// A row of the table of keys: constant data.
+struct KeyRow {
+    const char* name;
+    std::variant<bool, int64_t, const char*, Value (*)(const Config& defaults)> default_value;
+    KeyStatus status;
+    const char* help;
+    Allowed allowed = {};
+    void (*put)(Config&, const Value&) = nullptr;
 };
+
+// The row of a key that acts. It has a field, and the field's default is the key's.
+template <auto section, auto field>
+constexpr KeyRow acts(const char* name, const char* help, Allowed allowed = {}) {
+    using T = std::remove_cvref_t<decltype(std::declval<Config&>().*section.*field)>;
+    if constexpr (HasWords<T>) allowed = one_of(all_words<T>);
+    if constexpr (!Plain<T> && requires { typename T::value_type; }) {
+        if constexpr (HasWords<typename T::value_type>) allowed = one_of(all_words<typename T::value_type>);
+    }
+    return {name, value_of_field<section, field>, KeyStatus::Acts, help, allowed, read_into_field<section, field>};
+}
+
+// In the order of the table.
+std::span<const KeyRow> keys_of_training();  // from [job] to [training]
+std::span<const KeyRow> keys_of_layout();    // [parallelism], [partition]
+std::span<const KeyRow> keys_of_runs();      // from [checkpoint] on
+
+bool is_count(const std::string& text);  // 1 or more
 
 }  // namespace lockstep::compile

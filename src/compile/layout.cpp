@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/round.h"
-#include "compile/compile.h"
 #include "compile/limits.h"
 #include "compile/types.h"
 #include "models/model.h"
@@ -393,6 +392,10 @@ Objection check_divisible(const Config& config, const Layout& l, const std::vect
 }
 
 }  // namespace
+
+int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog) {
+    return config.training.loss_chunk_tokens > 0 ? config.training.loss_chunk_tokens : catalog.loss_chunk_tokens;
+}
 
 bool Config::Partition::names_levels() const {
     const Preset& preset = preset_of(*this);

@@ -7,8 +7,9 @@
 #include "compile/config.h"
 #include "compile/refusal.h"
 #include "mesh/mesh.h"
+#include "ops/catalog.h"
 #include "passes/bind_sizes.h"
-#include "passes/partition_parameters.h"
+#include "passes/partition_options.h"
 #include "passes/schedule.h"
 
 namespace lockstep::compile {
@@ -43,5 +44,8 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
 Layout layout_of(const Config& config);
 
 std::vector<ir::Dim> dims_of(const Config& config);
+
+// Of the loss at once: the recipe's, or what the kernels like.
+int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);
 
 }  // namespace lockstep::compile

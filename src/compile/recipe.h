@@ -36,8 +36,8 @@ struct RecipeKey {
     KeyStatus status;
     std::string help;      // with its unit
     Allowed allowed = {};  // of a list: each item
-    // Puts a value that is allowed into the key's field; empty where the key does not act.
-    std::function<void(Config&, const Value&)> put = {};
+    // Puts a value that is allowed into the key's field; null where the key does not act.
+    void (*put)(Config&, const Value&) = nullptr;
 };
 
 // A technique that a recipe asks for and that this version does not have.

@@ -45,21 +45,4 @@ public:
     virtual void visit(int64_t file, const Use& use) const = 0;
 };
 
-// Texts in memory, each a file of one document.
-class TextCorpus : public Corpus {
-public:
-    explicit TextCorpus(std::vector<std::string> texts) : texts_(std::move(texts)) {}
-    int64_t files() const override { return static_cast<int64_t>(texts_.size()); }
-    int64_t file_bytes(int64_t file) const override { return static_cast<int64_t>(texts_[file].size()); }
-    void visit(int64_t file, const Use& use) const override {
-        Document document;
-        document.text = texts_[file];
-        document.file_bytes_done = file_bytes(file);
-        use(document);
-    }
-
-private:
-    std::vector<std::string> texts_;
-};
-
 }  // namespace lockstep::data

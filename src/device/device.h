@@ -4,6 +4,7 @@
 // Giving work to a queue, reading and writing may be done by several threads, each on queues of its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -77,6 +78,12 @@ inline std::unique_ptr<Graph> Device::capture(Queue&, FunctionRef<void()>) { thr
 inline void Device::replay(Queue&, const Graph&) { throw InternalError("device: it records nothing"); }
 
 inline constexpr int64_t kAccessBytes = 4 << 20;
+
+// f(offset, bytes), in pieces of at most kAccessBytes.
+template <class F>
+void each_access(int64_t bytes, const F& f) {
+    for (int64_t at = 0; at < bytes; at += kAccessBytes) f(at, std::min(kAccessBytes, bytes - at));
+}
 
 struct DeviceOptions {
     int threads = 1;        // that share the work of a kernel of the host in the compute queue; elsewhere one does it

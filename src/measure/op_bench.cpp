@@ -35,10 +35,9 @@ ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
 // write(from, count, to): bytes [from, from + count), as many at once as a device takes.
 template <class Write>
 void write_pieces(device::Device& device, char* memory, int64_t bytes, Write write) {
-    for (int64_t from = 0; from < bytes; from += device::kAccessBytes) {
-        const int64_t count = std::min(device::kAccessBytes, bytes - from);
+    device::each_access(bytes, [&](int64_t from, int64_t count) {
         device.write(device.queue(QueueName::Compute), memory + from, count, [&](char* to) { write(from, count, to); });
-    }
+    });
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ir/program.h"
-#include "passes/partition_parameters.h"
+#include "passes/partition_options.h"
 
 namespace lockstep::passes {
 

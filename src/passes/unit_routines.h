@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "passes/partition_parameters.h"
+#include "passes/partition_options.h"
 
 namespace lockstep::passes {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "passes/partition_parameters.h"
+#include "passes/partition_options.h"
 
 namespace lockstep::passes {
 

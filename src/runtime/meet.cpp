@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "base/checksum.h"
@@ -13,19 +12,13 @@ namespace {
 bool outlives_steps(const ir::State& s) { return s.scope == ir::Scope::Run && s.role != ir::StateRole::Copy; }
 bool is_common(const ir::State& s) { return s.is_of_all_islands(); }
 
-// f(offset, bytes), in pieces that host code may have.
-template <class F>
-void each_access(int64_t bytes, const F& f) {
-    for (int64_t at = 0; at < bytes; at += device::kAccessBytes) f(at, std::min(device::kAccessBytes, bytes - at));
-}
-
 // f(buffer, offset, bytes) of these states.
 template <class F>
 void each_piece(const ir::Program& program, bool (*which)(const ir::State&), const F& f) {
     for (size_t i = 0; i < program.buffers.size(); ++i) {
         const ir::Buffer& b = program.buffers[i];
         if (b.state < 0 || !which(program.states[static_cast<size_t>(b.state)])) continue;
-        each_access(b.bytes, [&](int64_t at, int64_t bytes) { f(static_cast<int>(i), at, bytes); });
+        device::each_access(b.bytes, [&](int64_t at, int64_t bytes) { f(static_cast<int>(i), at, bytes); });
     }
 }
 
@@ -53,26 +46,6 @@ std::string anchor_text(Executor& e) {
         e.read(buffer, at, bytes, [&](const char* data) { sums += hex_checksum({data, static_cast<size_t>(bytes)}); });
     });
     return hex_checksum(sums);
-}
-
-std::unique_ptr<kernels::Kernel> meet_through(comm::islands::Member& member, const kernels::KernelContext& c) {
-    return kernels::kernel_from([&member, counts = c.counts(), type = c.in(0).dtype, n = c.elements(c.in(0)),
-                                 bits = c.op.integer("bits"), here = std::vector<char>()](const kernels::KernelArgs& a) mutable {
-        if (!counts) return;
-        if (!a.queue.handle()) return member.mean(type, a.in[0], a.out[0], n, bits);
-        // The memory is not the host's, and kernels are given here: what was given before them has to happen first.
-        here.resize(static_cast<size_t>(n * bytes_of(type)));
-        device::Device& device = a.queue.device();
-        each_access(std::ssize(here), [&](int64_t at, int64_t bytes) {
-            device.read(a.queue, static_cast<const char*>(a.in[0]) + at, bytes,
-                        [&](const char* from) { std::copy_n(from, bytes, here.data() + at); });
-        });
-        member.mean(type, here.data(), here.data(), n, bits);
-        each_access(std::ssize(here), [&](int64_t at, int64_t bytes) {
-            device.write(a.queue, static_cast<char*>(a.out[0]) + at, bytes,
-                         [&](char* to) { std::copy_n(here.data() + at, bytes, to); });
-        });
-    });
 }
 
 void give_state(comm::islands::Member& member, Executor& e, std::span<const int64_t> numbers) {

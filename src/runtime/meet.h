@@ -1,21 +1,16 @@
-// Islands that are jobs of their own, as a job's ranks know them: the op `meet`, and the state that an island takes from another
-// one.
+// Islands that are jobs of their own, as a job's ranks know them: what they must have in common, and the state that an island
+// takes from another one. meet_kernel.h has the op `meet`.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/islands/member.h"
-#include "kernels/kernel.h"
 #include "runtime/executor.h"
 
 namespace lockstep::runtime {
-
-// The kernel of `meet` on a rank: through the service, which the member knows. Both outlive it.
-std::unique_ptr<kernels::Kernel> meet_through(comm::islands::Member& member, const kernels::KernelContext& context);
 
 // A checksum of the states of all programs and of the routines that meet. Islands with another one cannot meet.
 std::string meeting_text(const std::vector<ir::Program>& programs);

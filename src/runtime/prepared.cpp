@@ -4,7 +4,7 @@
 #include "ir/timeline.h"
 #include "ops/algorithms.h"
 #include "ops/rule.h"
-#include "runtime/meet.h"
+#include "runtime/meet_kernel.h"
 
 namespace lockstep::runtime {
 namespace {

@@ -9,15 +9,9 @@
 
 namespace lockstep::sim {
 
-// Kinds that a kernel may run.
-std::vector<std::string> ops_with_kernels();
-
-// What a kernel may be called.
-Allowed kernel_names();
-
 // The keys of a kernel's rate, in [[catalog]] and [[ops]]. UserError cluster.*.
 void read_rate(Reader& row, const std::string& origin, ops::KernelRate& rate);
-std::string print_rate(const ops::KernelRate& rate);
+std::string print_rate(ops::KernelRate rate);
 
 // UserError cluster.*.
 std::vector<ops::DescribedKernel> read_catalog(Reader& top, const std::string& origin);

@@ -14,30 +14,17 @@
 #include "base/text_file.h"
 #include "compile/file_kind.h"
 #include "sim/catalog_file.h"
-#include "sim/reader.h"
+#include "sim/cluster_keys.h"
 
 namespace lockstep::sim {
 namespace {
 
-// Numbers that a machine can have. Bounds only keep what is computed from them finite.
-const Allowed kCount = from_to(1, 1 << 20), kBytes = from_to(0, 0x1p50), kRate = above_to(0, 1e24), kSeconds = from_to(0, 3600),
-              kHours = from_to(0, 1e9), kShare = from_to(0, 1), kEfficiency = above_to(0, 1), kAmount = from_to(0, 1e24);
-
 void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
-    read_each(top, "kernels", origin, [&](Reader& row) {
-        ops::CostRow r;
-        row.take("op", r.key.op), row.take("kernel", r.key.kernel), row.take("dtype", r.key.dtype);
-        row.take("variant", r.key.variant), row.take("threads", r.key.threads, kCount), row.take("sizes", r.key.sizes, kAmount);
-        row.take("flops", r.key.flops, kAmount), row.take("bytes", r.key.bytes, kAmount);
-        const Allowed time = above_to(0, 1e6);
-        row.take("warm_s", r.warm_s, time), row.take("cold_s", r.cold_s, time), row.take("crowded_s", r.crowded_s, time);
-        t.rows.push_back(std::move(r));
-    });
+    read_each(top, "kernels", origin, [&](Reader& row) { read_fields(row, kKernels, t.rows.emplace_back()); });
     read_each(top, "collectives", origin, [&](Reader& row) {
         ops::CollectiveRow r;
         r.core_s = -1;  // not given: all of it
-        row.take("op", r.op), row.take("members", r.members, kCount), row.take("block_bytes", r.block_bytes, kAmount);
-        row.take("time_s", r.time_s, kSeconds), row.take("core_s", r.core_s, kSeconds);
+        read_fields(row, kCollectives, r);
         if (r.core_s < 0) r.core_s = r.time_s;
         if (r.op == "transfer") r.op = "recv";  // as older files call it
         t.collectives.push_back(std::move(r));
@@ -90,19 +77,12 @@ void require_sound(const Cluster& c, const std::string& origin) {
     }
 }
 
-std::string list(const std::vector<double>& values) {
-    std::string out;
-    for (double v : values) out += fmt::format("{}{:.10g}", out.empty() ? "" : ", ", v);
-    return "[" + out + "]";
-}
-
-void read_machine(Reader& r, Cluster& c) {
-    r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
-    r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
-    double mtbf_hours = 0;  // read by mtbf_hours_of
-    r.take("mtbf_hours", mtbf_hours, kHours);
-    std::vector<std::string> words;
-    r.take("instruction_sets", words, one_of(instruction_set_words()));
+void read_machine(Reader& r, Source::Of of, Cluster& c) {
+    OtherKeys other;
+    if (of != Source::Of::Stack) read_fields(r, kKernelsKey, other);
+    if (of == Source::Of::Cluster) read_fields(r, kChipKey, other);
+    read_fields(r, kMachine, c), read_fields(r, kMachineOther, other);
+    const std::vector<std::string>& words = other.instruction_sets;
     if (words.empty()) return;
     c.instruction_sets = instruction_sets_from(words);
     if (!c.instruction_sets)
@@ -111,77 +91,37 @@ void read_machine(Reader& r, Cluster& c) {
                  "avx512, and amx needs one of them");
 }
 
-void read_rates(Reader& r, const std::string& origin, ops::CostTable& costs) {
-    r.take("bytes_per_s", costs.bytes_per_s, kRate), r.take("op_overhead_s", costs.op_overhead_s, kSeconds);
-    r.take("step_overhead_s", costs.step_overhead_s, kSeconds);
-    r.take("product_efficiency", costs.product_efficiency, kEfficiency);
-    r.take("bandwidth_efficiency", costs.bandwidth_efficiency, kEfficiency);
-    r.take("processors", costs.processors, kCount);
-    if (const toml::table* flops = r.table("flops_per_s")) {
-        Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-        for (const Dtype dtype : kFloatDtypes) {
-            std::vector<double> rates;
-            const std::string name(name_of(dtype));
-            by_dtype.take(name.c_str(), rates, kRate);
-            if (!rates.empty()) costs.flops_per_s[name] = std::move(rates);
-        }
-        by_dtype.finish();
+void read_rates(Reader& r, const std::string& origin, Cluster& c) {
+    read_fields(r, kRates, c);
+    const toml::table* flops = r.table("flops_per_s");
+    if (!flops) return;
+    Reader by_dtype(*flops, "rates.flops_per_s.", origin);
+    for (const Dtype dtype : kFloatDtypes) {
+        std::vector<double> rates;
+        const std::string name(name_of(dtype));
+        by_dtype.take(name.c_str(), rates, kRatesOfType[0].key.allowed);
+        if (!rates.empty()) c.costs.flops_per_s[name] = std::move(rates);
     }
+    by_dtype.finish();
 }
 
 void read_hosts(Reader& r, Hosts& h) {
     h.ranks = -1;  // to be given
-    r.take("ranks", h.ranks, kCount), r.take("ranks_per_process", h.ranks_per_process, kCount);
-    r.take("share_cores", h.share_cores), r.take("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s, kRate);
-    r.take("latency_s", h.link.latency_s, kSeconds), r.take("core_s_per_byte", h.core_s_per_byte, kShare);
-    r.take("process_bytes_per_s", h.process_bytes_per_s, kRate);
-    r.take("process_latency_s", h.process_latency_s, kSeconds), r.take("polling", h.polling, kShare);
-}
-
-void read_link(Reader& row, LinkLevel& l) {
-    row.take("ranks", l.ranks, from_to(0, 1 << 20)), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s, kRate);
-    row.take("latency_s", l.link.latency_s, kSeconds), row.take("ports", l.ports, kCount);
-    row.take("efficiency", l.efficiency, kEfficiency), row.take("message_efficiency", l.message_efficiency, kEfficiency);
-    row.take("group_bytes_per_s", l.group_bytes_per_s, kRate);
-    row.take("crowded_beyond", l.crowded_beyond, kCount), row.take("crowding", l.crowding, from_to(0, 2));
-    row.take("trees", l.trees), row.take("in_switch", l.in_switch);
-}
-
-void read_host(Reader& r, Host& h) {
-    r.take("launch_s", h.launch_s, kSeconds), r.take("blocking_s", h.blocking_s, kSeconds);
-    r.take("microbatch_s", h.microbatch_s, kSeconds), r.take("step_s", h.step_s, kSeconds);
-    r.take("lost_per_doubling", h.lost_per_doubling, kShare);
+    read_fields(r, kHosts, h);
 }
 
 void read_measured(Reader& r, Measured& m) {
-    r.take("multiplier", m.multiplier, above_to(0, 100)), r.take("spread", m.spread, above_to(0, 10));
-    r.take("runs", m.runs, kCount);
+    read_fields(r, kMeasured, m);
     if (m.runs > 0 && m.spread <= 0) r.incomplete("spread", "[measured] needs spread, the deviation that is left");
 }
 
-void read_stack(Reader& r, Stack& s) {
-    std::string base;
-    r.take("on", base), r.take("name", s.name), r.take("description", s.description), r.take("reduces_last", s.reduces_last);
-    r.take("transfers_block", s.transfers_block), r.take("merged_products", s.merged_products);
-    r.take("broadcast_s", s.broadcast_s, kSeconds), r.take("split_sends", s.split_sends),
-        r.take("whole_recompute", s.whole_recompute), r.take("whole_logits", s.whole_logits);
-}
-
 void read_memory(Reader& r, const std::string& origin, StackMemory& m) {
-    const Allowed bytes = from_to(0, 64), all = from_to(0, 0x1p50);
-    r.take("gradient_bytes", m.gradient_bytes, above_to(0, 64)), r.take("sum_bytes", m.sum_bytes, bytes);
-    r.take("logit_bytes", m.logit_bytes, bytes);
-    r.take("score_bytes", m.score_bytes, bytes), r.take("mask_bytes", m.mask_bytes, bytes);
-    r.take("saves_gathered", m.saves_gathered), r.take("policy_keeps_last", m.policy_keeps_last);
-    r.take("splits_optimizer", m.splits_optimizer), r.take("keeps_gathered", m.keeps_gathered);
-    r.take("gathered_layers", m.gathered_layers, from_to(1, 1000));
-    r.take("gathered_bytes", m.gathered_bytes, all), r.take("bucket_bytes", m.bucket_bytes, all);
-    r.take("reserve", m.reserve, from_to(0, 1));
+    read_fields(r, kMemory, m);
     if (const toml::table* t = r.table("saved_bytes")) {
         Reader of(*t, "memory.saved_bytes.", origin);
         for (const std::string& op : ops_with_kernels()) {
             double of_element = 0;
-            of.take(op.c_str(), of_element, bytes);
+            of.take(op.c_str(), of_element, kSavedByOp[0].key.allowed);
             if (of_element > 0) m.saved_bytes[op] = of_element;
         }
         of.finish();
@@ -200,10 +140,10 @@ void change_rate(Reader& row, const std::string& origin, ops::KernelRate& rate) 
 // [[ops]]: rates of ops, whichever kernel runs them.
 void read_ops(Reader& top, const std::string& origin, ops::KernelRates& rates) {
     read_each(top, "ops", origin, [&](Reader& row) {
-        std::vector<std::string> ops;
-        row.take("ops", ops, one_of(ops_with_kernels()));
-        if (ops.empty()) row.incomplete("ops", "an [[ops]] table needs ops, the kinds of op whose rate it gives");
-        for (const std::string& op : ops) {
+        RatedKernels of_table;
+        read_fields(row, kOps, of_table);
+        if (of_table.ops.empty()) row.incomplete("ops", "an [[ops]] table needs ops, the kinds of op whose rate it gives");
+        for (const std::string& op : of_table.ops) {
             rates.try_emplace({op, ""});
             for (auto& [of, rate] : rates) {
                 if (of.first == op) change_rate(row, origin, rate);
@@ -217,12 +157,11 @@ void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelR
     const toml::table* table = top.table("module");
     if (!table) return;
     Reader r(*table, "module.", origin);
-    r.take("name", m.name, one_of({"cuda"}));
-    r.take("compute_capability", m.compute_capability, from_to(80, 1000));
-    read_host(r, m.host);
+    read_fields(r, kModule, m), read_fields(r, kHost, m.host);
     read_each(r, "ops", origin, [&](Reader& row) {
-        std::string op, kernel;
-        row.take("op", op, one_of(ops_with_kernels())), row.take("kernel", kernel, kernel_names());
+        RatedKernels of_table;
+        read_fields(row, kModuleOps, of_table);
+        const auto& [ops, op, kernel] = of_table;
         if (op.empty() || kernel.empty()) row.incomplete("op", "a [[module.ops]] table needs op and kernel");
         const auto of_any = rates.find({op, ""});
         ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second;
@@ -234,11 +173,9 @@ void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelR
 
 std::vector<Constant> read_constants(Reader& top, const std::string& origin) {
     std::vector<Constant> out;
-    const Allowed value = from_to(0, 1e24);
     read_each(top, "constants", origin, [&](Reader& row) {
         Constant c;
-        row.take("key", c.key), row.take("prior", c.prior, above_to(0, 1e24)), row.take("spread", c.spread, above_to(0, 10));
-        row.take("low", c.low, value), row.take("high", c.high, value), row.take("runs", c.runs, from_to(0, 1 << 20));
+        read_fields(row, kConstants, c);
         if (c.key.empty() || c.prior <= 0 || c.spread <= 0)
             row.incomplete("key", "a [[constants]] table needs key, prior and spread");
         out.push_back(std::move(c));
@@ -246,72 +183,42 @@ std::vector<Constant> read_constants(Reader& top, const std::string& origin) {
     return out;
 }
 
+// One table of the file.
+void read_table(Reader& top, const char* name, const std::string& origin, const auto& read) {
+    const toml::table* table = top.table(name);
+    if (!table) return;
+    Reader r(*table, fmt::format("{}.", name), origin);
+    read(r);
+    r.finish();
+}
+
 Part read_part(Reader& top, const Source& source) {
     Part part{Part::Kind::Network, "", source.path};
     if (source.of == Source::Of::Chip) part.kind = Part::Kind::Chip;
     if (source.of == Source::Of::Stack) part.kind = Part::Kind::Stack;
-    if (const toml::table* t = top.table("runs")) {
-        Reader r(*t, "runs.", source.path);
-        r.take("count", part.runs, kCount), r.take("sources", part.sources, kCount);
-        r.finish();
-    }
+    read_table(top, "runs", source.path, [&](Reader& r) { read_fields(r, kRuns, part); });
     return part;
 }
 
 void read_source(Cluster& c, const Source& source) {
     const std::string& origin = source.path;
     Reader top(source.tables, "", origin);
-    if (const toml::table* t = top.table("machine")) {
-        Reader r(*t, "machine.", origin);
-        std::string base;
-        if (source.of != Source::Of::Stack) r.take("kernels", base);
-        if (source.of == Source::Of::Cluster) r.take("chip", base);
-        read_machine(r, c);
-        r.finish();
-    }
-    if (source.of != Source::Of::Stack)
-        top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
+    read_table(top, "machine", origin, [&](Reader& r) { read_machine(r, source.of, c); });
+    if (source.of != Source::Of::Stack) read_fields(top, kTop, c);
     read_constants(top, origin);
-    if (const toml::table* t = top.table("rates")) {
-        Reader r(*t, "rates.", origin);
-        read_rates(r, origin, c.costs);
-        r.take("beside_collective", c.beside_collective, kEfficiency);
-        r.finish();
-    }
-    if (const toml::table* t = top.table("hosts")) {
-        Reader r(*t, "hosts.", origin);
-        read_hosts(r, c.hosts);
-        r.finish();
-    }
-    if (const toml::table* t = top.table("host")) {
-        Reader r(*t, "host.", origin);
-        read_host(r, c.host);
-        r.finish();
-    }
+    read_table(top, "rates", origin, [&](Reader& r) { read_rates(r, origin, c); });
+    read_table(top, "hosts", origin, [&](Reader& r) { read_hosts(r, c.hosts); });
+    read_table(top, "host", origin, [&](Reader& r) { read_fields(r, kHost, c.host); });
     ops::KernelRates of_module;  // taken below, where all other rates are known
     read_module(top, origin, c.module, of_module);
-    if (const toml::table* t = top.table("measured")) {
-        Reader r(*t, "measured.", origin);
-        read_measured(r, c.measured);
-        r.finish();
-    }
-    if (const toml::table* t = top.table("stack")) {
-        Reader r(*t, "stack.", origin);
-        read_stack(r, c.stack);
-        r.finish();
-    }
-    if (const toml::table* t = top.table("memory")) {
-        Reader r(*t, "memory.", origin);
-        read_memory(r, origin, c.stack.memory);
-        r.finish();
-    }
-    read_each(top, "links", origin, [&](Reader& row) { read_link(row, c.links.emplace_back()); });
-    read_each(top, "caches", origin, [&](Reader& row) {
-        ops::CacheLevel l;
-        row.take("bytes", l.bytes, above_to(0, 0x1p50)), row.take("cores", l.cores, kCount);
-        row.take("price_beyond", l.price_beyond, kShare);
-        c.costs.caches.push_back(l);
+    read_table(top, "measured", origin, [&](Reader& r) { read_measured(r, c.measured); });
+    read_table(top, "stack", origin, [&](Reader& r) {
+        OtherKeys other;
+        read_fields(r, kOnKey, other), read_fields(r, kStack, c.stack);
     });
+    read_table(top, "memory", origin, [&](Reader& r) { read_memory(r, origin, c.stack.memory); });
+    read_each(top, "links", origin, [&](Reader& row) { read_fields(row, kLinks, c.links.emplace_back()); });
+    read_each(top, "caches", origin, [&](Reader& row) { read_fields(row, kCaches, c.costs.caches.emplace_back()); });
     read_rows(top, origin, c.costs);
     std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
     c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
@@ -439,133 +346,6 @@ Cluster read_cluster(const std::string& path, const char* asked_by, const std::s
         if (stack.empty()) throw error;
         throw compile::with_kind(error, read_text_file(stack).text, stack, compile::kStackKind);
     }
-}
-
-namespace {
-
-std::string print_link(const LinkLevel& l) {
-    std::string out = fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
-                                  l.link.bandwidth_bytes_per_s, l.link.latency_s);
-    if (l.ports > 0) out += fmt::format("ports = {}\n", l.ports);
-    if (l.efficiency < 1) out += fmt::format("efficiency = {:.4g}\n", l.efficiency);
-    if (l.message_efficiency > 0) out += fmt::format("message_efficiency = {:.4g}\n", l.message_efficiency);
-    if (l.group_bytes_per_s > 0) out += fmt::format("group_bytes_per_s = {:.6g}\n", l.group_bytes_per_s);
-    if (l.crowding > 0) out += fmt::format("crowded_beyond = {}\ncrowding = {:.4g}\n", l.crowded_beyond, l.crowding);
-    if (l.trees) out += "trees = true\n";
-    if (l.in_switch) out += "in_switch = true\n";
-    return out;
-}
-
-std::string print_host(const std::string& head, const Host& h) {
-    if (h.launch_s + h.blocking_s + h.microbatch_s + h.step_s + h.lost_per_doubling <= 0) return "";
-    return head + fmt::format(
-                      "launch_s = {:.4g}\nblocking_s = {:.4g}\nmicrobatch_s = {:.4g}\nstep_s = {:.4g}\n"
-                      "lost_per_doubling = {:.4g}\n",
-                      h.launch_s, h.blocking_s, h.microbatch_s, h.step_s, h.lost_per_doubling);
-}
-std::string print_module(const Module& m) {
-    if (m.name.empty()) return "";
-    return fmt::format("\n[module]\nname = \"{}\"\ncompute_capability = {}\n", m.name, m.compute_capability) +
-           print_host("", m.host);
-}
-
-std::string print_memory(const StackMemory& m) {
-    if (!m.is_described()) return "";
-    std::string out = fmt::format(
-        "\n[memory]\ngradient_bytes = {:.4g}\nsum_bytes = {:.4g}\nlogit_bytes = {:.4g}\nscore_bytes = {:.4g}\nmask_bytes = "
-        "{:.4g}\nsaves_gathered = "
-        "{}\npolicy_keeps_last = {}\nsplits_optimizer = {}\nkeeps_gathered = {}\ngathered_layers = {:.4g}\ngathered_bytes = "
-        "{:.10g}\nbucket_bytes = "
-        "{:.10g}\nreserve = {:.4g}\n",
-        m.gradient_bytes, m.sum_bytes, m.logit_bytes, m.score_bytes, m.mask_bytes, m.saves_gathered, m.policy_keeps_last,
-        m.splits_optimizer, m.keeps_gathered, m.gathered_layers, m.gathered_bytes, m.bucket_bytes, m.reserve);
-    if (!m.saved_bytes.empty()) out += "\n[memory.saved_bytes]\n";
-    for (const auto& [op, bytes] : m.saved_bytes) out += fmt::format("{} = {:.4g}\n", op, bytes);
-    return out;
-}
-
-// What [[ops]] says, and [[module.ops]] where the module runs. Other kernels' rates stand in [[catalog]].
-std::string print_rates(const Cluster& c) {
-    std::string of_ops, of_module;
-    for (const auto& [of, rate] : c.costs.kernel_rates) {
-        const auto& [op, kernel] = of;
-        const std::string text = print_rate(rate);
-        if (text.empty()) continue;
-        if (kernel.empty()) of_ops += fmt::format("\n[[ops]]\nops = [\"{}\"]\n{}", op, text);
-        else if (c.runs_module())
-            of_module += fmt::format("\n[[module.ops]]\nop = \"{}\"\nkernel = \"{}\"\n{}", op, kernel, text);
-    }
-    return of_ops + of_module;
-}
-
-std::string print_stack(const Stack& s) {
-    if (s.name.empty()) return "";
-    return fmt::format(
-        "\n[stack]\nname = \"{}\"\ndescription = \"{}\"\nreduces_last = {}\ntransfers_block = {}\nmerged_products = "
-        "{}\nbroadcast_s = {:.4g}\nsplit_sends = {}\nwhole_recompute = {}\n"
-        "whole_logits = {}\n",
-        s.name, s.description, s.reduces_last, s.transfers_block, s.merged_products, s.broadcast_s, s.split_sends,
-        s.whole_recompute, s.whole_logits);
-}
-
-// One file is all parts: what is known of the least known one.
-std::string print_runs(const std::vector<Part>& parts) {
-    const Part* least = nullptr;
-    for (const Part& p : parts) {
-        if (p.kind != Part::Kind::Stack && (!least || p.sources < least->sources)) least = &p;
-    }
-    if (!least || least->runs == 0) return "";
-    return fmt::format("\n[runs]\ncount = {}\nsources = {}\n", least->runs, least->sources);
-}
-
-}  // namespace
-
-std::string print(const Cluster& c) {
-    std::string out = fmt::format("name = \"{}\"\ndescription = \"{}\"\ndeclared = {}\n", c.name, c.description, c.declared);
-    const ops::CostTable& t = c.costs;
-    out += fmt::format("\n[machine]\ndevices = {}\ncores = {}\nmemory_bytes = {}\nreserve_bytes = {}\n", c.devices, t.cores,
-                       c.memory_bytes, c.reserve_bytes);
-    if (c.instruction_sets)
-        out += fmt::format("instruction_sets = [\"{}\"]\n", fmt::join(words_of(*c.instruction_sets), "\", \""));
-    out += fmt::format(
-        "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
-        list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
-    out +=
-        fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n", t.product_efficiency, t.bandwidth_efficiency);
-    if (t.processors > 0) out += fmt::format("processors = {}\n", t.processors);
-    if (c.beside_collective < 1) out += fmt::format("beside_collective = {:.4g}\n", c.beside_collective);
-    out += "\n[rates.flops_per_s]\n";
-    for (const auto& [dtype, rates] : t.flops_per_s) out += fmt::format("{} = {}\n", dtype, list(rates));
-    if (const Hosts& h = c.hosts; h.ranks > 0) {
-        const auto rate = [](const char* key, double value) {  // 0: not known
-            return value > 0 ? fmt::format("{} = {:.6g}\n", key, value) : "";
-        };
-        out += fmt::format(
-            "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\n{}latency_s = {:.4g}\ncore_s_per_byte = "
-            "{:.4g}\n{}process_latency_s = {:.4g}\npolling = {:.4g}\n",
-            h.ranks, h.ranks_per_process, h.share_cores, rate("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s),
-            h.link.latency_s, h.core_s_per_byte, rate("process_bytes_per_s", h.process_bytes_per_s), h.process_latency_s,
-            h.polling);
-    }
-    for (const ops::CacheLevel& l : t.caches)
-        out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
-    for (const LinkLevel& l : c.links) out += print_link(l);
-    out += print_host("\n[host]\n", c.host) + print_module(c.module) + print_stack(c.stack) + print_memory(c.stack.memory);
-    if (const Measured& m = c.measured; m.runs > 0)
-        out += fmt::format("\n[measured]\nmultiplier = {:.4g}\nspread = {:.4g}\nruns = {}\n", m.multiplier, m.spread, m.runs);
-    out += print_runs(c.parts);
-    out += print_catalog(c.catalog) + print_rates(c);
-    if (!t.collectives.empty()) out += "\n";
-    for (const ops::CollectiveRow& r : t.collectives)
-        out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\ncore_s = {:.4g}\n",
-                           r.op, r.members, r.block_bytes, r.time_s, r.core_s);
-    for (const ops::CostRow& r : t.rows)
-        out += fmt::format(
-            "[[kernels]]\nop = \"{}\"\nkernel = \"{}\"\ndtype = \"{}\"\nvariant = \"{}\"\nthreads = {}\nsizes = {}\nflops = "
-            "{:.10g}\nbytes = {:.10g}\nwarm_s = {:.4g}\ncold_s = {:.4g}\ncrowded_s = {:.4g}\n",
-            r.key.op, r.key.kernel, r.key.dtype, r.key.variant, r.key.threads, list(r.key.sizes), r.key.flops, r.key.bytes,
-            r.warm_s, r.cold_s, r.crowded_s);
-    return out;
 }
 
 int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks) {

@@ -161,6 +161,12 @@ Cluster read_cluster(const std::string& path, const char* asked_by, const std::s
 Cluster parse_cluster(const std::string& text, const std::string& origin);
 std::string print(const Cluster& cluster);
 
+// A key that a cluster file may have.
+struct ClusterKey {
+    std::string table, key, values, help;  // "[machine]", "cores", "an integer from 1 to 1048576", "cores that share memory"
+};
+std::vector<ClusterKey> cluster_keys();
+
 // Of a job's ranks, or of a part of them, those that share a host's cores.
 int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks);
 

@@ -19,7 +19,6 @@ struct BlockCost {
 
     double of(schedules::Work work) const;
     double whole_s() const { return forward_s + backward_s; }
-    double in_parts_s() const { return forward_s + input_s + weight_s; }
     BlockCost& operator+=(const BlockCost& o);
 };
 

@@ -30,6 +30,14 @@ TEST(CliClusters, ListsEveryFileThatComesWithTheProgram) {
     for (const nlohmann::json& stack : j["stacks"]) EXPECT_FALSE(stack["description"].get<std::string>().empty()) << stack;
 }
 
+TEST(CliClusters, ListsTheKeysOfItsFiles) {
+    const Scratch s;
+    const std::string text = s.lockstep("clusters --keys").out;
+    EXPECT_TRUE(has(text, "[[links]]\n    ranks (an integer at least 0): ")) << text;
+    for (const nlohmann::json& k : s.lockstep("clusters --keys --json").json())
+        EXPECT_TRUE(has(text, fmt::format("    {} (", k["key"].get<std::string>()))) << k;
+}
+
 TEST(CliClusters, ANameIsTheFileOfThatName) {
     const Scratch s;
     const std::string file = std::string(LOCKSTEP_SOURCE_DIR) + "/clusters/h100.toml";

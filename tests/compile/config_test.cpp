@@ -37,7 +37,7 @@ std::string other_value(const RecipeKey& k) {
         }
     }
     if (std::holds_alternative<std::vector<double>>(v)) return "1.5";
-    for (const std::string& word : k.allowed.words) {
+    for (const std::string& word : k.allowed.words()) {
         if (!word.empty() && Value(word) != v) return word;
     }
     if (k.name == "training.max_time") return "1:00:00";
@@ -71,8 +71,8 @@ template <class Get>
 void expect_words(const std::string& key, Get get) {
     const RecipeKey* k = compile::find_key(key);
     ASSERT_TRUE(k) << key;
-    ASSERT_FALSE(k->allowed.words.empty()) << key;
-    for (const std::string& word : k->allowed.words) EXPECT_EQ(compile::word_of(get(with(key, word))), word) << key;
+    ASSERT_FALSE(k->allowed.words().empty()) << key;
+    for (const std::string& word : k->allowed.words()) EXPECT_EQ(compile::word_of(get(with(key, word))), word) << key;
 }
 
 TEST(ConfigKeys, ReadEachWordAsItsEnum) {

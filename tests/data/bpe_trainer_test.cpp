@@ -11,6 +11,7 @@ namespace {
 using testing::expect_user_error;
 using testing::random_text;
 using testing::sample_prose;
+using testing::TextCorpus;
 
 // Counts all pairs from scratch before every merge.
 std::vector<Merge> merges_by_definition(const Corpus& corpus, int count) {

@@ -1,4 +1,5 @@
-// Shared by the tests of data/: a folder of its own for each test, and the check of an error's id and text.
+// Shared by the tests of data/: a folder of its own for each test, the check of an error's id and text,
+// random texts, and a corpus in memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +11,11 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "data/corpus.h"
 
 namespace lockstep::data::testing {
 
@@ -93,5 +97,22 @@ inline std::string sample_prose(uint64_t seed, size_t words) {
     }
     return text;
 }
+
+// Texts in memory, each a file of one document.
+class TextCorpus : public Corpus {
+public:
+    explicit TextCorpus(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+    int64_t files() const override { return static_cast<int64_t>(texts_.size()); }
+    int64_t file_bytes(int64_t file) const override { return static_cast<int64_t>(texts_[file].size()); }
+    void visit(int64_t file, const Use& use) const override {
+        Document document;
+        document.text = texts_[file];
+        document.file_bytes_done = file_bytes(file);
+        use(document);
+    }
+
+private:
+    std::vector<std::string> texts_;
+};
 
 }  // namespace lockstep::data::testing

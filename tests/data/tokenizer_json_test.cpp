@@ -12,6 +12,7 @@ using Json = nlohmann::json;
 using testing::expect_user_error;
 using testing::sample_prose;
 using testing::TempFolder;
+using testing::TextCorpus;
 
 Tokenizer small() { return train_bpe(TextCorpus({sample_prose(2, 2000)}), 300); }
 

@@ -17,6 +17,7 @@ using testing::random_bytes;
 using testing::random_text;
 using testing::sample_prose;
 using testing::TempFolder;
+using testing::TextCorpus;
 
 std::vector<std::string> split(const PreSplitPattern& pattern, std::string_view text) {
     PreSplitter splitter(pattern);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "sim/cluster.h"
@@ -128,6 +129,15 @@ TEST(ClusterFile, NumbersThatNoMachineHas) {
                    "machine.reserve_bytes = 2000000000: must be less than machine.memory_bytes = 1000000000");
     expect_refusal("[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [1e9]\nbf15 = [1e9]\n", "cluster.unknown_key",
                    "no key rates.flops_per_s.bf15; the nearest is rates.flops_per_s.bf16");
+}
+
+TEST(ClusterFile, EveryKeyIsDescribedOnce) {
+    std::set<std::pair<std::string, std::string>> seen;
+    for (const sim::ClusterKey& k : sim::cluster_keys()) {
+        EXPECT_TRUE(seen.emplace(k.table, k.key).second) << k.table << " " << k.key;
+        EXPECT_FALSE(k.values.empty() || k.help.empty()) << k.table << " " << k.key;
+    }
+    EXPECT_TRUE(seen.contains({"[[links]]", "latency_s"}));
 }
 
 TEST(ClusterFile, Refusals) {

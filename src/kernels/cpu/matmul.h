@@ -41,9 +41,6 @@ public:
 
     const MatmulShape& shape() const { return shape_; }
     MatmulKernel kernel() const { return kernel_; }
-    // How threads share C: thread t computes row part t / column_parts, column part t % column_parts.
-    int row_parts() const { return row_parts_; }
-    int column_parts() const { return column_parts_; }
     int64_t workspace_bytes() const;
 
     // pool.threads() must be the number that was prepared for. `workspace` holds workspace_bytes(), 64-byte aligned.
@@ -56,6 +53,7 @@ private:
     MatmulShape shape_;
     MatmulKernel kernel_;
     Result result_;
+    // How threads share C: thread t computes row part t / column_parts_, column part t % column_parts_.
     int row_parts_ = 1, column_parts_ = 1;
 };
 
