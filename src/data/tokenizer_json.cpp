@@ -28,7 +28,7 @@ constexpr int64_t kLargestId = int64_t{1} << 22;  // a damaged id must not alloc
 constexpr std::array<std::string_view, 6> kSeparators = {
     kSeparatorText, "<|endoftext|>", "</s>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<eos>", "<|eos|>"};
 
-using Vocabulary = std::unordered_map<std::string, int32_t>;  // as written, byte-level tokens in the byte alphabet
+using IdsByText = std::unordered_map<std::string, int32_t>;  // as written, byte-level tokens in the byte alphabet
 
 class Reader {
 public:
@@ -101,7 +101,7 @@ private:
         std::unordered_set<int32_t> taken;
         for (const auto& [text, id] : vocabulary_) taken.insert(id);
         auto behind = static_cast<int32_t>(vocabulary_.size());
-        Vocabulary numbered;
+        IdsByText numbered;
         for (const Json& added : fields_.array(root, "added_tokens")) {
             AddedToken token;
             token.text = fields_.text(added, "content");
@@ -263,7 +263,7 @@ private:
     JsonFields fields_;
     const DocumentTokens& documents_;
     TokenizerParts parts_;
-    Vocabulary vocabulary_;
+    IdsByText vocabulary_;
     std::unordered_set<int32_t> added_ids_;
 };
 

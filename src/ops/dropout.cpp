@@ -24,7 +24,7 @@ void remove_dropout(Routine& routine) {
 
 namespace {
 
-std::string check_noise(const Routine& rt, const Op& op) {
+std::string check_row_noise(const Routine& rt, const Op& op) {
     if (const std::string wrong = has(op, {"dropout", "rng_key"}); !wrong.empty()) return wrong;
     const double p = op.number("dropout");
     if (!(p > 0 && p < 1)) return "the probability lies between 0 and 1";
@@ -39,7 +39,7 @@ OpRule dropout() {
     r.name = ir::kDropout;
     r.operands = 2, r.results = 1;
     r.attrs = {{"dropout", AttrType::Number}, {"rng_key", AttrType::Integer}};
-    r.check = check_noise;
+    r.check = check_row_noise;
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         return std::vector<TensorId>{b.op(ir::kDropout, {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0], -1};
     };
@@ -58,8 +58,8 @@ OpRule bias_dropout_add() {
         if (op.in.size() != (has_dropout(op) ? 4u : 3u)) return "takes x, a bias, the residual, and noise where it drops";
         const std::vector<DimId>&x = dims_of(rt, op.in[0]), &b = dims_of(rt, op.in[1]);
         if (x.empty() || b != std::vector<DimId>{x.back()}) return "the bias has the last dim of operand 0";
-        return first_of(
-            {same_dims(rt, op.in[0], op.in[2]), has_dropout(op) ? check_noise(rt, op) : "", same_dims(rt, op.in[0], op.out[0])});
+        return first_of({same_dims(rt, op.in[0], op.in[2]), has_dropout(op) ? check_row_noise(rt, op) : "",
+                         same_dims(rt, op.in[0], op.out[0])});
     };
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         TensorId dx = dy[0];

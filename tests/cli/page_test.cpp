@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kRecipe = R"([job]
+const char* kRecipeWithTags = R"([job]
 description = "</script><b>bold</b>"
 [model]
 flavor = "debugmodel"
@@ -38,7 +38,7 @@ std::string cluster() { return std::string(" --cluster ") + LOCKSTEP_SOURCE_DIR 
 
 TEST(PlanPage, HasTheNumbersOfThePlan) {
     Scratch s;
-    s.write("r.toml", kRecipe);
+    s.write("r.toml", kRecipeWithTags);
     const Finished f = s.lockstep("plan r.toml --html p.html --json" + cluster());
     ASSERT_EQ(f.code, 0) << f.err;
     const nlohmann::json data = data_of(s.read("p.html")), printed = f.json();
@@ -95,7 +95,7 @@ TEST(PlanPage, HasTheNumbersOfThePlan) {
 
 TEST(PlanPage, SaysThatAShortenedStepIsOne) {
     Scratch s;
-    s.write("r.toml", kRecipe);
+    s.write("r.toml", kRecipeWithTags);
     const Finished f = s.lockstep("plan r.toml --html p.html --json --training.global_batch_size 256" + cluster());
     ASSERT_EQ(f.code, 0) << f.err;
     const nlohmann::json data = data_of(s.read("p.html"));
@@ -108,7 +108,7 @@ TEST(PlanPage, SaysThatAShortenedStepIsOne) {
 
 TEST(TunePage, HasEveryLayoutThatWasPlanned) {
     Scratch s;
-    s.write("r.toml", kRecipe);
+    s.write("r.toml", kRecipeWithTags);
     const Finished f = s.lockstep(
         "tune r.toml --ranks 4 --html t.html --out best.toml --json --parallelism.pipeline_parallel_degree 2 "
         "--parallelism.enable_async_tensor_parallel false" +
@@ -128,7 +128,7 @@ TEST(TunePage, HasEveryLayoutThatWasPlanned) {
 
 TEST(Pages, AreWrittenWholeOrNotAtAll) {
     Scratch s;
-    s.write("r.toml", kRecipe);
+    s.write("r.toml", kRecipeWithTags);
     for (const std::string command : {"plan r.toml", "tune r.toml --ranks 2"}) {
         const Finished f = s.lockstep(command + " --html missing/p.html" + cluster());
         EXPECT_NE(f.code, 0);

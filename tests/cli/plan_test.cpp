@@ -22,7 +22,7 @@ global_batch_size = 2
 seq_len = 16
 steps = 6
 )";
-const char* kCluster = R"(name = "toy"
+const char* kToyCluster = R"(name = "toy"
 description = "round numbers"
 [machine]
 cores = 2
@@ -47,7 +47,7 @@ std::vector<std::vector<std::string>> slices(const nlohmann::json& trace, int ra
 TEST(CliPlan, PrintsTheContractedObject) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSixSteps));
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     const Finished f = s.lockstep("plan r.toml --cluster c.toml --runtime.threads_per_rank 1 --json");
     ASSERT_EQ(f.code, 0) << f.err;
     const nlohmann::json j = f.json(), checked = s.lockstep("check r.toml --runtime.threads_per_rank 1 --json").json();
@@ -68,14 +68,14 @@ TEST(CliPlan, PrintsTheContractedObject) {
 TEST(CliPlan, PricesAStep) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSixSteps));
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     const Finished f = s.lockstep(
         "plan r.toml --cluster c.toml --json --runtime.kernels reference --runtime.threads_per_rank 1 "
         "--training.mixed_precision_param float32 --activation_checkpoint.mode none");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_NEAR(f.json()["step_time_s"].get<double>(), 0.00123771, 1e-8);
     // Twice the rates: half the time.
-    std::string fast = kCluster;
+    std::string fast = kToyCluster;
     fast.replace(fast.find("[1e10, 1e10]"), 12, "[2e10, 2e10]");
     fast.replace(fast.find("[1e9, 2e9]"), 10, "[2e9, 4e9]");
     s.write("fast.toml", fast);
@@ -102,7 +102,7 @@ TEST(CliPlan, DrawsTheStoredTimeline) {
     s.write("r.toml",
             tiny_recipe(std::string(kSixSteps) + "[parallelism]\npipeline_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"
                                                  "tensor_parallel_degree = 2\n"));
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     const Finished f = s.lockstep(
         "plan r.toml --cluster c.toml --trace t.json --training.global_batch_size 4 --runtime.kernels reference "
         "--runtime.threads_per_rank 1 --training.mixed_precision_param float32");
@@ -149,11 +149,11 @@ TEST(CliPlan, PricesAStoredMachine) {
 TEST(CliPlan, SaysWhatIsDeclaredAndWhatDoesNotFit) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSixSteps));
-    s.write("c.toml", "declared = true\n" + std::string(kCluster));
+    s.write("c.toml", "declared = true\n" + std::string(kToyCluster));
     const Finished f = s.lockstep("plan r.toml --cluster c.toml");
     EXPECT_EQ(f.code, 0) << f.err;
     EXPECT_NE(f.out.find("Estimate: this cluster file contains published rates"), std::string::npos);
-    std::string small = kCluster;
+    std::string small = kToyCluster;
     small.replace(small.find("1e9"), 3, "1e3");
     s.write("small.toml", small);
     const Finished refused = s.lockstep("plan r.toml --cluster small.toml --json");
@@ -184,7 +184,7 @@ TEST(CliPlan, TracesLieOverEachOther) {
     Scratch s;
     s.write("r.toml",
             tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n[runtime]\ncomm_thread = \"on\"\n");
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     Finished f = s.lockstep("train r.toml --trace real.json");
     ASSERT_EQ(f.code, 0) << f.err;
     f = s.lockstep("plan r.toml --cluster c.toml --trace planned.json");
@@ -217,7 +217,7 @@ TEST(CliPlan, EveryPipelineRankIsInTheTraces) {
             tiny_recipe(kSixSteps) +
                 "[parallelism]\npipeline_parallel_degree = 2\ntensor_parallel_degree = 2\n"
                 "module_fqns_per_model_part = [\"tok_embeddings,layers.0\", \"layers.1,layers.2,layers.3,norm,output\"]\n");
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     const std::string layers = " --model.n_layers 4";
     Finished f = s.lockstep("train r.toml --trace real.json --json" + layers);
     ASSERT_EQ(f.code, 0) << f.err;
@@ -272,7 +272,7 @@ TEST(CliBench, WritesWhatPlanReads) {
 TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
-    s.write("one.toml", kCluster);
+    s.write("one.toml", kToyCluster);
     const Finished f = s.in_processes(2, "bench --machine one.toml --out two.toml --json");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_EQ(f.json()["hosts"], 1);
@@ -316,7 +316,7 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
 TEST(CliProfile, SumsToTheStep) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
-    s.write("c.toml", kCluster);
+    s.write("c.toml", kToyCluster);
     for (const char* comm : {"on", "off"}) {
         const Finished f =
             s.lockstep(std::string("train r.toml --profile --cluster c.toml --json --runtime.comm_thread ") + comm);
@@ -336,7 +336,7 @@ TEST(CliProfile, SumsToTheStep) {
         EXPECT_EQ(p["roof_flops_per_s"], 1e9);
     }
     // Products of bfloat16 have a roof of their own.
-    s.write("d.toml", std::string(kCluster) + "bf16 = [4e9, 8e9]\n");
+    s.write("d.toml", std::string(kToyCluster) + "bf16 = [4e9, 8e9]\n");
     const Finished half = s.lockstep("train r.toml --profile --cluster d.toml --json --training.mixed_precision_param bfloat16");
     ASSERT_EQ(half.code, 0) << half.err;
     EXPECT_EQ(half.json()["profile"]["roof_flops_per_s"], 4e9);

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = LOCKSTEP_SOURCE_DIR;
+const fs::path kSourceFolder = LOCKSTEP_SOURCE_DIR;
 
 std::string text_of(const fs::path& path) {
     std::ostringstream text;
@@ -28,13 +28,13 @@ double number(const std::string& text, const std::string& key, double otherwise)
     return at == std::string::npos ? otherwise : std::stod(text.substr(at + key.size() + 4));
 }
 
-std::string path_of(const std::string& recipe) { return (kSource / "recipes" / (recipe + ".toml")).string(); }
+std::string path_of(const std::string& recipe) { return (kSourceFolder / "recipes" / (recipe + ".toml")).string(); }
 
-std::string cluster_of(const std::string& file) { return (kSource / "clusters" / file).string(); }
+std::string cluster_of(const std::string& file) { return (kSourceFolder / "clusters" / file).string(); }
 
 nlohmann::json plan(const Scratch& s, const std::string& recipe, const std::string& cluster, const std::string& flags = "") {
     const Finished f =
-        s.lockstep("plan " + path_of(recipe) + " --json --cluster " + (kSource / "clusters" / cluster).string() + flags);
+        s.lockstep("plan " + path_of(recipe) + " --json --cluster " + (kSourceFolder / "clusters" / cluster).string() + flags);
     EXPECT_EQ(f.code, 0) << recipe << ": " << f.out << f.err;
     return f.json();
 }
@@ -51,7 +51,7 @@ void expect_sound(const nlohmann::json& plan, int64_t ranks) {
 TEST(CliRecipes, FitTheDevicesThatTheyName) {
     Scratch s;
     std::set<std::string> fit;
-    for (const auto& file : fs::directory_iterator(kSource / "recipes")) {
+    for (const auto& file : fs::directory_iterator(kSourceFolder / "recipes")) {
         const std::string text = text_of(file.path());
         EXPECT_EQ(text.find("memory_gib_per_rank"), std::string::npos) << file.path();
         if (text.find("clusters/") == std::string::npos) continue;

@@ -15,7 +15,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::Recipe recipe(const std::string& parallelism) {
+compile::Recipe recipe_with(const std::string& parallelism) {
     return plain(compile::Recipe::from_text(
         fmt::format("[model]\ndim = 64\nn_layers = 3\nn_heads = 4\nffn_dim = 192\nvocab_size = 512\n"
                     "[training]\nseq_len = 32\nlocal_batch_size = 2\nglobal_batch_size = 8\nsteps = 4\n"
@@ -60,7 +60,7 @@ TEST(Traffic, IsWhatGoesOverTheWire) {
           "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F1B\"\n",
           "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Interleaved1F1B\"\ndata_parallel_shard_degree = 2\n",
           "tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"}) {
-        const compile::Recipe r = recipe(parallelism);
+        const compile::Recipe r = recipe_with(parallelism);
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
         const auto ranks = static_cast<size_t>(compiled.layout.ranks);
         std::vector<int> hosts(ranks);
@@ -88,7 +88,7 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
           "= 2\n",
           "tensor_parallel_degree = 2\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F1B\"\n",
           "pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n"}) {
-        const compile::Recipe r = recipe(parallelism);
+        const compile::Recipe r = recipe_with(parallelism);
         const mesh::Topology topology = {{0, 0, 1, 1}, 1};
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
         const std::vector<double> planned = compile::bytes_by_host(compiled, topology);
@@ -103,7 +103,7 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
 
 // What all stages meet in is in every stage's program, and sent once.
 TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
-    const compile::Recipe r = recipe("pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n");
+    const compile::Recipe r = recipe_with("pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n");
     const mesh::Topology topology = {{0, 1, 2, 3}, 1};
     compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
     double expected = 0;
@@ -124,7 +124,7 @@ TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
 }
 
 TEST(Traffic, GroupsOnHosts) {
-    const compile::Recipe r = recipe("tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
+    const compile::Recipe r = recipe_with("tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     std::map<std::string, compile::GroupTraffic> by_axes;
     for (compile::GroupTraffic& g : compile::traffic_of(compiled, {0, 0, 1, 1})) by_axes[g.axes] = g;

@@ -13,10 +13,6 @@ using ir::Routine;
 using ir::RoutineKind;
 using ir::TensorId;
 
-Defect in_ops(const std::string& name, const Kinds& routines, const char* kind, std::function<bool(Routine&, Op&)> edit) {
-    return {name, in_programs([=](Program& p) { return each_op(p, routines, kind, edit); })};
-}
-
 bool drop(Routine&, Op& op) {
     op.in.clear(), op.out.clear(), op.accumulate.clear();
     return true;

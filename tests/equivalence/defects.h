@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/equivalence/draw.h"
+#include "tests/equivalence/edit.h"
 
 namespace lockstep::testing {
 
@@ -33,6 +34,12 @@ inline std::function<bool(Subject&)> in_programs(std::function<bool(ir::Program&
         for (ir::Program& p : s.compiled.programs) any = edit(p) || any;
         return any;
     };
+}
+
+// An edit of every op of one kind in routines of these kinds.
+inline Defect in_ops(const std::string& name, const Kinds& routines, const char* kind,
+                     std::function<bool(ir::Routine&, ir::Op&)> edit) {
+    return {name, in_programs([=](ir::Program& p) { return each_op(p, routines, kind, edit); })};
 }
 
 // By file: what is done in an operation, what is communicated, what is called and bound, what a pipeline adds to these.

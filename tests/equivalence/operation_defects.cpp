@@ -16,10 +16,6 @@ Defect set_to(const std::string& name, const Kinds& routines, const char* kind, 
     return {name, in_programs([=](ir::Program& p) { return set_attr(p, routines, kind, key, value); })};
 }
 
-Defect in_ops(const std::string& name, const Kinds& routines, const char* kind, std::function<bool(Routine&, Op&)> edit) {
-    return {name, in_programs([=](ir::Program& p) { return each_op(p, routines, kind, edit); })};
-}
-
 Defect in_data(const std::string& name, std::function<void(Sample)> alter,
                std::function<bool(const compile::Compiled&)> has_place = {}) {
     return {name, [=](Subject& s) {

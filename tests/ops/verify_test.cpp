@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Broken, VerifyText, ::testing::ValuesIn(kTextCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Rows of queries, keys and values on two ranks: a list that is joined, cut, or read as heads.
-const std::string kQkv = R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2
+const std::string kSplitQkv = R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2
 block b x1
 routine f block b kind forward entry train chunks 1 scratch 0
   dims batch=2 hidden=4 kv_heads=2 group=3 head_dim=4 qkv=5
@@ -172,13 +172,13 @@ routine f block b kind forward entry train chunks 1 scratch 0
 )";
 
 TEST(Verify, AcceptsQueriesKeysAndValuesInOneList) {
-    const auto violation = ops::verify(ir::parse(kQkv));
+    const auto violation = ops::verify(ir::parse(kSplitQkv));
     EXPECT_FALSE(violation) << violation->message;
 }
 
 TEST(Verify, QueriesKeysAndValuesInOneListAreNotLookedInto) {
     const auto refused = [](const std::string& op, const std::string& message) {
-        expect_violation(ir::parse(replaced_once(kQkv, "  q; k; v =", op + "  q; k; v =")), "qkv", "f, op " + message);
+        expect_violation(ir::parse(replaced_once(kSplitQkv, "  q; k; v =", op + "  q; k; v =")), "qkv", "f, op " + message);
     };
     const std::string list = "f32[batch, qkv, kv_heads/tp, head_dim]";
     refused("  z: f32[batch, qkv, kv_heads, head_dim] = all_gather(rows) {dim=2} over tp\n",

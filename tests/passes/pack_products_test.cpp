@@ -96,20 +96,20 @@ std::string attention_model(bool biases) {
 const std::string kHeads = "f32[batch, seq, kv_heads, head_dim]?", kQueries = "f32[batch, seq, kv_heads, group, head_dim]?";
 const std::string kWaves =
     " {factor=1.0, high_freq_factor=4.0, low_freq_factor=1.0, original_positions=8192.0, sign=1, theta=10000.0}";
-const std::string kQ = "  q: " + kQueries + " = einsum(x, wq)\n", kK = "  k: " + kHeads + " = einsum(x, wk)\n",
-                  kV = "  v: " + kHeads + " = einsum(x, wv)\n", kEnd = "  v2 = scale(v) {c=2.0}\n";
+const std::string kQuery = "  q: " + kQueries + " = einsum(x, wq)\n", kKey = "  k: " + kHeads + " = einsum(x, wk)\n",
+                  kValue = "  v: " + kHeads + " = einsum(x, wv)\n", kEnd = "  v2 = scale(v) {c=2.0}\n";
 const std::string kRotated = "  q2 = rope(q, pos)" + kWaves + "\n  k2 = rope(k, pos)" + kWaves + "\n";
 const std::string kScaled = "  q2 = scale(q) {c=3.0}\n  k2 = scale(k) {c=3.0}\n";
 
 TEST(PackProducts, QueriesKeysAndValuesAreOneProduct) {
     const std::string model = attention_model(false),
                       packed = "qkv: f32[batch, seq, qkv, kv_heads, head_dim]? = einsum(x, wq.wk.wv)";
-    EXPECT_EQ(ops_with(kQ + kK + kV + kRotated + kEnd, model),
+    EXPECT_EQ(ops_with(kQuery + kKey + kValue + kRotated + kEnd, model),
               (Strings{packed, "q2; k2; v: " + kHeads + " = split_qkv(qkv, pos)" + kWaves, "v2 = scale(v) {c=2.0}"}));
-    EXPECT_EQ(ops_with(kQ + kK + kV + kScaled + kEnd, model)[1],
+    EXPECT_EQ(ops_with(kQuery + kKey + kValue + kScaled + kEnd, model)[1],
               "q: " + kQueries + "; k: " + kHeads + "; v: " + kHeads + " = split_qkv(qkv)")
         << "what comes between them and the rotation reads them apart";
-    const ir::Program p = passes::pack_products(ir::parse(model + kQ + kK + kV + kRotated + kEnd), {});
+    const ir::Program p = passes::pack_products(ir::parse(model + kQuery + kKey + kValue + kRotated + kEnd), {});
     EXPECT_EQ(type_of(p, "b.forward", "wq.wk.wv"), "f32[qkv, kv_heads, head_dim, hidden]?");
     const ir::Routine& r = *p.routine("b.forward");
     EXPECT_EQ(r.dims[static_cast<size_t>(r.dim(ir::DimRole::Qkv))].size, 5);
@@ -123,7 +123,8 @@ TEST(PackProducts, BiasesOfQueriesKeysAndValuesAreOne) {
         return replaced_everywhere(product, "  " + key + ":", "  " + key + "_product:") + "  " + key + ": " + dims + " = bias(" +
                key + "_product, b" + key + ")\n";
     };
-    const std::string all = biased(kQ, "q", kQueries) + biased(kK, "k", kHeads) + biased(kV, "v", kHeads) + kRotated + kEnd;
+    const std::string all =
+        biased(kQuery, "q", kQueries) + biased(kKey, "k", kHeads) + biased(kValue, "v", kHeads) + kRotated + kEnd;
     const ir::Program p = passes::pack_products(ir::parse(attention_model(true) + all), {});
     EXPECT_EQ(op_lines(p, "b.forward")[1], "qkv: f32[batch, seq, qkv, kv_heads, head_dim]? = bias(qkv_product, bq.bk.bv)");
     EXPECT_EQ(type_of(p, "b.forward", "bq.bk.bv"), "f32[qkv, kv_heads, head_dim]?");
@@ -137,11 +138,11 @@ TEST(PackProducts, QueriesKeysAndValuesThatCannotBeOneStayApart) {
         return passes::pack_products(before, options) == before;
     };
     const std::string end = kRotated + kEnd, scale = "  x2: f32[batch, seq, hidden]? = scale(x) {c=2.0}\n";
-    EXPECT_FALSE(stays(kQ + kK + kV + end));
-    EXPECT_TRUE(stays(kQ + kK + kV + end, {.queries_keys_values = false})) << "groups are cut";
-    EXPECT_TRUE(stays(scale + kQ + kK + replaced_everywhere(kV, "(x", "(x2") + end)) << "other rows";
-    EXPECT_TRUE(stays(kQ + kK + "  v: " + kHeads + " = einsum(x, wv, x)\n" + end)) << "no product";
-    EXPECT_TRUE(stays(kQ + kK + kV + "  z: " + kHeads + " = einsum(x, wv)\n" + kRotated + "  v2 = add(v, z)\n"))
+    EXPECT_FALSE(stays(kQuery + kKey + kValue + end));
+    EXPECT_TRUE(stays(kQuery + kKey + kValue + end, {.queries_keys_values = false})) << "groups are cut";
+    EXPECT_TRUE(stays(scale + kQuery + kKey + replaced_everywhere(kValue, "(x", "(x2") + end)) << "other rows";
+    EXPECT_TRUE(stays(kQuery + kKey + "  v: " + kHeads + " = einsum(x, wv, x)\n" + end)) << "no product";
+    EXPECT_TRUE(stays(kQuery + kKey + kValue + "  z: " + kHeads + " = einsum(x, wv)\n" + kRotated + "  v2 = add(v, z)\n"))
         << "a weight is read twice";
 }
 

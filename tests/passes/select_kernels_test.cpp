@@ -40,18 +40,18 @@ ir::Program selected(const std::string& body, const std::vector<ops::KernelEntry
     return p;
 }
 
-const std::string kX = "  port x value read\n    x: f32[seq/tp, hidden]\n    w: f32[hidden]\n",
-                  kY = "  port y value write\n    y: f32[seq/tp, hidden]\n";
-const std::string kNorm = kX + kY + "  y; r: f32[seq/tp] = rmsnorm(x, w) {eps=0.5, over='hidden'}\n";
+const std::string kInputRows = "  port x value read\n    x: f32[seq/tp, hidden]\n    w: f32[hidden]\n",
+                  kResultRows = "  port y value write\n    y: f32[seq/tp, hidden]\n";
+const std::string kNormedRows = kInputRows + kResultRows + "  y; r: f32[seq/tp] = rmsnorm(x, w) {eps=0.5, over='hidden'}\n";
 
 TEST(SelectKernels, ACompositeWithAKernelStays) {
-    EXPECT_EQ(op_lines(selected(kNorm, {kernel("rmsnorm")}), "r"),
+    EXPECT_EQ(op_lines(selected(kNormedRows, {kernel("rmsnorm")}), "r"),
               (Strings{"y; r: f32[seq/tp] = rmsnorm(x, w) {eps=0.5, over='hidden'} kernel k.rmsnorm"}));
 }
 
 TEST(SelectKernels, ACompositeWithoutOneIsExpandedInItsPlacement) {
     EXPECT_EQ(
-        op_lines(selected(kNorm, {kernel("einsum"), kernel("unary")}), "r"),
+        op_lines(selected(kNormedRows, {kernel("einsum"), kernel("unary")}), "r"),
         (Strings{"x.norm.ss: f32[seq/tp] = einsum(x, x) kernel k.einsum",
                  "r: f32[seq/tp] = unary(x.norm.ss) {eps=0.5, fn='rsqrt_mean', n=8} kernel k.unary",
                  "x.norm.hat: f32[seq/tp, hidden] = einsum(x, r) kernel k.einsum", "y = einsum(x.norm.hat, w) kernel k.einsum"}));
@@ -73,7 +73,7 @@ TEST(SelectKernels, TheFirstThatServesIsTaken) {
     first.workspace_bytes = [](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& op) {
         return ir::local_bytes(m, r, r.tensors[op.in[0]]);
     };
-    const ir::Program p = selected(kX + kY + "  y = scale(x) {c=2.0}\n",
+    const ir::Program p = selected(kInputRows + kResultRows + "  y = scale(x) {c=2.0}\n",
                                    {kernel("scale", "k.double", Dtype::F64), never, first, kernel("scale", "k.second")});
     EXPECT_EQ(p.routines[0].ops[0].kernel, "k.first");
     EXPECT_EQ(p.routines[0].ops[0].workspace_bytes, 2 * 8 * 4);  // of this rank's part
@@ -81,7 +81,7 @@ TEST(SelectKernels, TheFirstThatServesIsTaken) {
 
 TEST(SelectKernels, AMissingKernelIsNamed) {
     try {
-        selected(kX + kY + "  y = scale(x) {c=2.0}\n", {kernel("scale", "k.double", Dtype::F64)});
+        selected(kInputRows + kResultRows + "  y = scale(x) {c=2.0}\n", {kernel("scale", "k.double", Dtype::F64)});
         FAIL() << "accepted";
     } catch (const InternalError& e) {
         EXPECT_STREQ(e.what(), "select_kernels: catalog toy has no kernel for scale on f32");
@@ -90,7 +90,7 @@ TEST(SelectKernels, AMissingKernelIsNamed) {
 
 TEST(SelectKernels, InPlaceNeedsBothSides) {
     const auto attribute = [](const ops::KernelEntry& entry, const std::string& op) {
-        return selected(kX + kY + op, {entry}).routines[0].ops[0].attrs.contains("in_place");
+        return selected(kInputRows + kResultRows + op, {entry}).routines[0].ops[0].attrs.contains("in_place");
     };
     EXPECT_TRUE(attribute(in_place(kernel("scale")), "  y = scale(x) {c=2.0}\n"));
     EXPECT_FALSE(attribute(kernel("scale"), "  y = scale(x) {c=2.0}\n"));
@@ -214,7 +214,7 @@ TEST(SelectKernels, TheLossAndItsGradientAreOneOpWhereTheVocabularyIsWhole) {
 
 TEST(SelectKernels, CollectivesAreTheCommunicators) {
     const ir::Program p =
-        selected(kX + "  port y value write\n    y: f32[seq, hidden]\n  y = all_gather(x) {dim=0} over tp\n", {});
+        selected(kInputRows + "  port y value write\n    y: f32[seq, hidden]\n  y = all_gather(x) {dim=0} over tp\n", {});
     EXPECT_EQ(p.routines[0].ops[0].kernel, "comm");
 }
 

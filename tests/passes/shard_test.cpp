@@ -31,12 +31,12 @@ ir::Program sharded(const std::string& body, Sequence sequence = Sequence::Split
 
 const std::string kStream = "  port x value read\n    x: f32[batch, seq, hidden]?\n",
                   kResult = "  port y value write\n    y: f32[batch, seq, hidden]?\n",
-                  kMlp = "  port params params read\n    w: f32[ffn, hidden]? from w\n    v: f32[hidden, ffn]? from v\n",
+                  kTwoProducts = "  port params params read\n    w: f32[ffn, hidden]? from w\n    v: f32[hidden, ffn]? from v\n",
                   kIds = "  port ids input read\n    ids: i32[batch, seq]? from ids\n";
 
 TEST(Shard, ResidualIsReducedBeforeTheAdd) {
     const std::string body =
-        kStream + kMlp + kResult +
+        kStream + kTwoProducts + kResult +
         "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n  y = add(x, o)\n";
     const ir::Program split = sharded(body), whole = sharded(body, Sequence::Whole);
     EXPECT_EQ(op_lines(split, "b.forward"),
@@ -51,7 +51,7 @@ TEST(Shard, ResidualIsReducedBeforeTheAdd) {
 }
 
 TEST(Shard, EqualPartialTermsAreSummedBeforeOneReduction) {
-    const std::string body = kStream + kMlp + kResult +
+    const std::string body = kStream + kTwoProducts + kResult +
                              "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  g: f32[batch, seq, ffn]? = unary(h) {fn='silu'}\n  o: "
                              "f32[batch, seq, hidden]? = einsum(h, v)\n"
                              "  p: f32[batch, seq, hidden]? = einsum(g, v)\n  y = add(o, x, p)\n";
@@ -62,7 +62,7 @@ TEST(Shard, EqualPartialTermsAreSummedBeforeOneReduction) {
 }
 
 TEST(Shard, AValueIsGatheredOnce) {
-    const std::string body = kStream + kMlp + kResult +
+    const std::string body = kStream + kTwoProducts + kResult +
                              "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  g: f32[batch, seq, ffn]? = einsum(x, v)\n  a: "
                              "f32[batch, seq, ffn]? = swiglu(h, g)\n"
                              "  o: f32[batch, seq, hidden]? = einsum(a, v)\n  y = add(x, o)\n";
@@ -81,7 +81,7 @@ TEST(Shard, InputsAreBoundInEveryPlacementAskedFor) {
 }
 
 TEST(Shard, APartialValueIsReducedOnceForAllThatNeedItWhole) {
-    const std::string body = kStream + kMlp + kResult +
+    const std::string body = kStream + kTwoProducts + kResult +
                              "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n"
                              "  s: f32[batch, seq, hidden]? = unary(o) {fn='silu'}\n  t: f32[batch, seq, hidden]? = unary(o) "
                              "{fn='dsilu'}\n  y = add(s, t)\n";
@@ -89,7 +89,7 @@ TEST(Shard, APartialValueIsReducedOnceForAllThatNeedItWhole) {
 }
 
 TEST(Shard, ALinearOpPassesAPartialValueToAnAccumulator) {
-    const std::string ports = kStream + "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n" + kMlp;
+    const std::string ports = kStream + "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n" + kTwoProducts;
     const std::string made = "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n";
     const ir::Program p = sharded(
         ports + made +
@@ -101,7 +101,7 @@ TEST(Shard, ALinearOpPassesAPartialValueToAnAccumulator) {
 }
 
 TEST(Shard, AProductOfTwoPartialValuesIsNotOneOfThem) {
-    const ir::Program p = sharded(kStream + kMlp +
+    const ir::Program p = sharded(kStream + kTwoProducts +
                                   "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n"
                                   "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n"
                                   "  g: f32[hidden]? = einsum(o, o)\n  +grad.u = accumulate(g)\n");

@@ -131,13 +131,13 @@ double largest_difference(const Settings& layout, const Settings& model, Dtype d
     return worst / scale;
 }
 
-const std::string kTp = "parallelism.tensor_parallel_degree", kShard = "parallelism.data_parallel_shard_degree";
+const std::string kTensorDegree = "parallelism.tensor_parallel_degree", kShardDegree = "parallelism.data_parallel_shard_degree";
 const NamedSettings kLayouts[] = {
     {"one_rank", {}},
-    {"tp2", {{kTp, "2"}}},
-    {"tp4_cut_heads", {{kTp, "4"}}},
-    {"tp2_without_sequence_parallel", {{kTp, "2"}, {"parallelism.sequence_parallel", "false"}}},
-    {"sharded_weights", {{kShard, "2"}, {kTp, "2"}, {"training.local_batch_size", "1"}}},
+    {"tp2", {{kTensorDegree, "2"}}},
+    {"tp4_cut_heads", {{kTensorDegree, "4"}}},
+    {"tp2_without_sequence_parallel", {{kTensorDegree, "2"}, {"parallelism.sequence_parallel", "false"}}},
+    {"sharded_weights", {{kShardDegree, "2"}, {kTensorDegree, "2"}, {"training.local_batch_size", "1"}}},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, Generation, ::testing::ValuesIn(kLayouts), [](const auto& info) { return info.param.name; });
 
