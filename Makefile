@@ -14,7 +14,9 @@ TIDY ?= $(shell find src -name '*.cpp')
 
 .PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle large build-cost format lint clean help configure
 
-demo: configure       ## two minutes of training, from text on this machine
+demo:                 ## two minutes of training, from text on this machine; a first build is for this machine's processor only
+	scripts/install_dependencies.sh
+	cmake --preset release $(if $(wildcard build/release/CMakeCache.txt),,-DLOCKSTEP_ISA=native)
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
 
@@ -248,4 +250,4 @@ help:                 ## this list
 
 configure:
 	scripts/install_dependencies.sh
-	cmake --preset release
+	cmake --preset release -DLOCKSTEP_ISA=all

@@ -14,6 +14,7 @@
 #include "cli/number_flags.h"
 #include "measure/hosts.h"
 #include "measure/machine.h"
+#include "planning/kernels.h"
 #include "plugins/gpu_module.h"
 #include "runtime/ranks.h"
 #include "telemetry/console.h"
@@ -51,6 +52,7 @@ sim::Cluster machine_of(const BenchArgs& args) {
     telemetry::info(fmt::format("measuring {} for about {:.0f} s; nothing else should run",
                                 on_gpu ? plugins::gpu_module().name : fmt::format("{} cores", options.cpus.size()),
                                 1.3 * options.budget_s + (on_gpu ? 20 : 3)));
+    planning::require_processor();
     const sim::Cluster c = on_gpu ? measure::gpu(options) : measure::machine(options);
     bar.clear();
     return c;

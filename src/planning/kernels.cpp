@@ -77,15 +77,31 @@ std::string text_of(compile::Kernels kernels) {
 
 }  // namespace
 
-void use_instruction_set(const compile::Config& config) {
-    const std::optional<Isa> wanted = isa_of(config);
-    const Isa best = kernels::cpu::detect_isa();
-    if (wanted && *wanted > best)
+void require_processor() {
+    const Isa best = kernels::cpu::processor_isa(), of_build = kernels::cpu::detect_isa();
+    if (of_build > best)
         throw UserError("recipe.instruction_set", "runtime.instruction_set",
-                        fmt::format("{}runtime.instruction_set = \"{}\": the best one of this processor is {}",
-                                    config.where("runtime.instruction_set"), word_of(config.runtime.instruction_set),
-                                    kernels::cpu::name(best)));
-    kernels::cpu::use_isa(wanted.value_or(best));
+                        fmt::format("this program was built for processors with {} (LOCKSTEP_ISA=native), and this one has {}: "
+                                    "build it on this machine, or with cmake -DLOCKSTEP_ISA=all",
+                                    kernels::cpu::name(of_build), kernels::cpu::name(best)));
+}
+
+void use_instruction_set(const compile::Config& config) {
+    require_processor();
+    const std::optional<Isa> wanted = isa_of(config);
+    const Isa best = kernels::cpu::processor_isa(), of_build = kernels::cpu::detect_isa();
+    const auto refuse = [&](const std::string& why) {
+        return UserError("recipe.instruction_set", "runtime.instruction_set",
+                         fmt::format("{}runtime.instruction_set = \"{}\": {}", config.where("runtime.instruction_set"),
+                                     word_of(config.runtime.instruction_set), why));
+    };
+    if (wanted && *wanted > best) throw refuse(fmt::format("the best one of this processor is {}", kernels::cpu::name(best)));
+    if (wanted && !kernels::cpu::has_isa(*wanted))
+        throw refuse(
+            fmt::format("this program was built with {} only (LOCKSTEP_ISA=native): build it with cmake "
+                        "-DLOCKSTEP_ISA=all",
+                        kernels::cpu::name(of_build)));
+    kernels::cpu::use_isa(wanted.value_or(of_build));
 }
 
 ops::KernelCatalog catalog_here(const compile::Config& config, int threads) {

@@ -9,6 +9,9 @@
 
 namespace lockstep::planning {
 
+// UserError recipe.instruction_set: a build with LOCKSTEP_ISA=native is for a better processor than this one.
+void require_processor();
+
 // All kernels of this process use runtime.instruction_set from now on. UserError recipe.instruction_set: this processor has none
 // such.
 void use_instruction_set(const compile::Config& config);

@@ -35,7 +35,7 @@ bool processor_has_amx() { return has_feature(7, 0, 1u << 22 | 1u << 24); }  // 
 }  // namespace
 #endif
 
-Isa detect_isa() {
+Isa processor_isa() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
@@ -44,6 +44,22 @@ Isa detect_isa() {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return Isa::avx2;
 #endif
     return Isa::baseline;
+}
+
+Isa detect_isa() {
+#if defined(LOCKSTEP_ONLY_ISA)
+    return Isa::LOCKSTEP_ONLY_ISA;
+#else
+    return processor_isa();
+#endif
+}
+
+bool has_isa(Isa wanted) {
+#if defined(LOCKSTEP_ONLY_ISA)
+    return wanted == Isa::LOCKSTEP_ONLY_ISA;
+#else
+    return wanted <= processor_isa();
+#endif
 }
 
 const char* name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
@@ -69,7 +85,7 @@ struct Choice {
 };
 
 template <class Kernel>
-Kernel pick([[maybe_unused]] const Kernel& avx512, [[maybe_unused]] const Kernel& avx2, const Kernel& baseline) {
+Kernel pick(const Kernel& avx512, const Kernel& avx2, const Kernel& baseline) {
     return isa() == Isa::avx512 ? avx512 : isa() == Isa::avx2 ? avx2 : baseline;
 }
 
@@ -78,49 +94,47 @@ Kernel pick([[maybe_unused]] const Kernel& avx512, [[maybe_unused]] const Kernel
 Isa isa() { return used(); }
 
 void use_isa(Isa wanted) {
-    ensure(wanted <= detect_isa(), "use_isa: this processor lacks that instruction set");
+    ensure(has_isa(wanted), "use_isa: this processor or this build lacks that instruction set");
     used() = wanted;
     for (void (*choose)() : choices()) choose();
 }
 
+// The namespaces of a kernel's copies: one for each instruction set, or the only one that this build has.
+#if defined(LOCKSTEP_ONLY_ISA)
+#define LOCKSTEP_AVX512 LOCKSTEP_ONLY_ISA
+#define LOCKSTEP_AVX2 LOCKSTEP_ONLY_ISA
+#define LOCKSTEP_BASELINE LOCKSTEP_ONLY_ISA
+#else
+#define LOCKSTEP_AVX512 avx512
+#define LOCKSTEP_AVX2 avx2
+#define LOCKSTEP_BASELINE baseline
+#endif
 // LOCKSTEP_KERNEL: a function. LOCKSTEP_KERNELS: a table of them, one function a storage type.
-#if defined(__x86_64__)
 #define LOCKSTEP_KERNEL(Type, name) \
-    namespace avx512 {              \
+    namespace LOCKSTEP_AVX512 {     \
     Type name;                      \
     }                               \
-    namespace avx2 {                \
+    namespace LOCKSTEP_AVX2 {       \
     Type name;                      \
     }                               \
-    namespace baseline {            \
+    namespace LOCKSTEP_BASELINE {   \
     Type name;                      \
     }                               \
     Type* name;                     \
-    const Choice choice_of_##name([] { name = pick<Type*>(avx512::name, avx2::name, baseline::name); });
+    const Choice choice_of_##name(  \
+        [] { name = pick<Type*>(LOCKSTEP_AVX512::name, LOCKSTEP_AVX2::name, LOCKSTEP_BASELINE::name); });
 #define LOCKSTEP_KERNELS(Table, name) \
-    namespace avx512 {                \
+    namespace LOCKSTEP_AVX512 {       \
     extern const Table name;          \
     }                                 \
-    namespace avx2 {                  \
+    namespace LOCKSTEP_AVX2 {         \
     extern const Table name;          \
     }                                 \
-    namespace baseline {              \
+    namespace LOCKSTEP_BASELINE {     \
     extern const Table name;          \
     }                                 \
     Table name;                       \
-    const Choice choice_of_##name([] { name = pick(avx512::name, avx2::name, baseline::name); });
-#else
-#define LOCKSTEP_KERNEL(Type, name) \
-    namespace baseline {            \
-    Type name;                      \
-    }                               \
-    Type* name = baseline::name;
-#define LOCKSTEP_KERNELS(Table, name) \
-    namespace baseline {              \
-    extern const Table name;          \
-    }                                 \
-    Table name = baseline::name;
-#endif
+    const Choice choice_of_##name([] { name = pick(LOCKSTEP_AVX512::name, LOCKSTEP_AVX2::name, LOCKSTEP_BASELINE::name); });
 
 // Products have a fourth copy, for the processor's bfloat16 dot product.
 bool has_bf16_dot() {
@@ -159,7 +173,7 @@ std::string instruction_sets() {
     return out;
 }
 
-#if defined(__x86_64__)
+#if defined(LOCKSTEP_HAS_AVX512)
 namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
 }
@@ -173,7 +187,7 @@ PackedMatmuls pick(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const
 }
 #endif
 LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
-#if defined(__x86_64__)
+#if defined(LOCKSTEP_HAS_AVX512)
 namespace amx {
 extern const Typed<Attention> attention;
 extern const Typed<AttentionBackward> attention_backward;
