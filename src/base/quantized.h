@@ -23,7 +23,7 @@ inline constexpr int8_t kNotFinite = -128;
 // Elements of a block. Four bits have 15 values, so that fewer elements must share a scale.
 constexpr int64_t quantized_block(int64_t bits) { return bits == 4 ? 32 : bits == 8 ? 256 : 1; }
 
-// More bits are those of a float, which goes beside quantized ones as it is.
+// More bits are those of a float, which travels with quantized ones as it is.
 constexpr bool is_quantized(int64_t bits) { return bits <= 8; }
 
 // Bytes of these elements in blocks. `elements` is a multiple of a block.

@@ -26,7 +26,7 @@ public:
             if (c == '\n') ++line_;
             if (c == '\n' || c == '=' || c == ',' || c == '[' || c == '{') parts_ = 1;
             if (depth_ > kMostTomlDepth)
-                return "lists and tables stand in each other more than 32 deep, which no file of Lockstep needs";
+                return "lists and tables are nested more than 32 deep, which no file of Lockstep needs";
         }
         return nullptr;
     }
@@ -50,7 +50,7 @@ private:
                 return;
             } else {
                 const size_t marks = std::min(text_.find_first_not_of(quote, at_), text_.size()) - at_;
-                at_ += std::min<size_t>(marks, 5);  // two of its own may stand before the three that close it
+                at_ += std::min<size_t>(marks, 5);  // two of its own may come before the three that close it
                 if (marks >= 3) return;
             }
         }

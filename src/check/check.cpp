@@ -184,9 +184,9 @@ private:
         if (mine.is_symmetric()) {
             if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
                 return false;
-            std::set<size_t> met = {i};
-            for (int64_t rank : mine.group) met.insert(representatives_.of(rank));
-            for (size_t other : met) ++head_[other];
+            std::set<size_t> joined = {i};
+            for (int64_t rank : mine.group) joined.insert(representatives_.of(rank));
+            for (size_t other : joined) ++head_[other];
             return true;
         }
         Sends& t = in_flight_[mine.group];

@@ -87,7 +87,7 @@ SafetensorsReader open_file(const std::string& folder, const Manifest& manifest,
 // Reads everything. What is wrong with the checkpoint, or nothing.
 std::optional<std::string> what_is_wrong(const std::string& folder);
 
-// The same by sizes alone: the manifest is read, the files are opened.
+// The same, only by sizes: the manifest is read, the files are opened.
 std::optional<std::string> what_is_wrong_at_first_sight(const std::string& folder);
 
 // Removes a checkpoint. Killed at any moment, it leaves no folder that looks complete.

@@ -17,7 +17,7 @@ namespace lockstep::checkpoint {
 // A config.json. UserError convert.config where it is not JSON.
 nlohmann::json read_config(const std::string& path);
 
-// The model of a config.json, beside which there may be no weights. Where they are there and can be read, it is as they have it
+// The model of a config.json; there may be no weights next to it. Where they are there and can be read, it is as they have it
 // (see HuggingFaceFolder). UserError convert.*.
 models::HuggingFaceModel model_of_config(const std::string& path);
 
@@ -57,11 +57,11 @@ private:
     std::map<std::string, Source> places_;
     std::string wrapper_;                      // before all names in the files: "module."
     std::string base_;                         // "model.", where a base model was saved, whose names lack it
-    std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one stands as the head
+    std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one is the head
     std::vector<std::string> notes_;
 };
 
-// What transformers is to know of a model beside its weights. Without a tokenizer the folder has none.
+// What transformers is to know of a model apart from its weights. Without a tokenizer the folder has none.
 struct HuggingFaceForm {
     models::HuggingFaceModel model;
     std::optional<data::Tokenizer> tokenizer;

@@ -228,7 +228,7 @@ void SafetensorsReader::read_header() {
     by_name_.reserve(tensors_.size());
     for (size_t i = 0; i < tensors_.size(); ++i) {
         if (const std::string& name = tensors_[i].spec.name; !by_name_.emplace(name, i).second)
-            refuse_header(path_, fmt::format("\"{}\" stands twice in its header", name));
+            refuse_header(path_, fmt::format("\"{}\" is twice in its header", name));
     }
     check_offsets(path_, tensors_, file_bytes - data_begin_bytes_);
 }

@@ -110,7 +110,7 @@ private:
         refuse_header(path_, fmt::format("tensor \"{}\": {} holds {}, no size", name, kFields[field_], value));
     }
     [[noreturn]] void twice(const std::string& key) const {
-        refuse_header(path_, fmt::format("\"{}\" stands twice in its header", key));
+        refuse_header(path_, fmt::format("\"{}\" is twice in its header", key));
     }
     [[noreturn]] void incomplete() const {
         refuse_header(path_, fmt::format("tensor \"{}\" is not described by dtype, shape and data_offsets", entry_.spec.name));

@@ -1,4 +1,4 @@
-// What stands beside a model's weights for those who serve it: how its tokenizer is used, chat templates, which tokens end a
+// What is next to a model's weights for those who serve it: how its tokenizer is used, chat templates, which tokens end a
 // text. Training does not need these files; a checkpoint carries them byte for byte, from the folder of transformers that it came
 // from to the one that is made of it. The weights and tokenizer.json are not among them.
 #pragma once

@@ -68,7 +68,7 @@ Outcome import_from(const ConvertArgs& args) {
         const TextFile text = read_text_file(tokenizer, Pipes::Refused);
         if (!text.is_readable())
             throw UserError("convert.tokenizer", tokenizer.string(),
-                            fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert the weights alone",
+                            fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert only the weights",
                                         tokenizer.string(), text.reason));
         write_whole_file(fs::path(folder.temporary()) / data::kTokenizerFile, text.text);
         try {

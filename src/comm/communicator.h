@@ -1,7 +1,7 @@
 // Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
 // Groups are fixed before the first launch. A launch is a list of requests; requests of one launch do not depend on each other.
 // A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches of
-// the two members of a group, of which the first sends.
+// the two members of a group; the first of them sends.
 // Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h), so
 // every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
 // allocate.
@@ -30,11 +30,11 @@ enum class ReduceOp { Sum, Max };
 //   AllGather:      in is a block, out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
 //   ReduceScatter:  in [outer, dim * n, inner], out is a block: out = or += the reduced block k
 //   AllReduce:      in and out are blocks
-//   AllToAll:       in [outer, dim * n, inner], of which block k goes to member k; out has the block of member k at place k, and
+//   AllToAll:       in [outer, dim * n, inner]; its block k goes to member k; out has the block of member k at place k, and
 //                   is [outer_out, n, the rest of a block]. outer_out = outer: as MPI and NCCL have it
 //   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read and may be null
 //   Permute:        in and out are blocks; out is the in of the member `by` positions before this one, around the group
-//   Send, Recv:     in, or out, is a block; the other is unused. Not beside other kinds in a launch
+//   Send, Recv:     in, or out, is a block; the other is unused. Not with other kinds in a launch
 //   Wait:           for the earliest launch of sends that was not waited for yet; alone in its launch, and no field counts
 // in and out do not overlap, except: AllReduce and Broadcast with out == in; AllGather and ReduceScatter with outer == 1 where
 // the smaller tensor is exactly this member's block of the larger one.
@@ -110,7 +110,7 @@ public:
     // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
     // list is its position in the group. The same list again gives the same group.
     virtual GroupId add_group(std::vector<int> ranks) = 0;
-    // May its launches be recorded, to be given again (device/device.h, capture)? They meet nobody on the host then.
+    // May its launches be recorded, to be given again (device/device.h, capture)? Then they wait for nobody on the host.
     virtual bool may_be_captured() const { return false; }
     // After the last group, before the first launch: every rank of the job calls it.
     virtual void connect() {}

@@ -25,14 +25,14 @@ struct PassReport {
     std::string name;
     double time_s = 0;
     bool skipped = false;
-    // With CompileOptions::report alone: what a step does before and after the pass.
+    // Only with CompileOptions::report: what a step does before and after the pass.
     bool changed = false;
     Work before, after;
 };
 
-// What ranks compute in: the host's memory, or that of devices, beside which the host's holds what lies there (Place).
+// What ranks compute in: the host's memory, or that of devices; then the host's holds what is there (Place).
 enum class ComputesIn { HostMemory, DeviceMemory };
-// Bytes of that memory that the arenas of a program take, and of the host's beside it: 0 where that is the same.
+// Bytes of that memory that the arenas of a program take, and of the host's apart from it: 0 where that is the same.
 int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory);
 int64_t bytes_beside(const ir::Program& program, ComputesIn memory);
 
@@ -49,7 +49,7 @@ struct CompileOptions {
     std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
     // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
     bool place_buffers = true;
-    std::optional<int64_t> only_pipeline_rank = {};  // whose program alone is made, where nobody asks for the others'
+    std::optional<int64_t> only_pipeline_rank = {};  // only its program is made, where nobody asks for the others'
 };
 
 struct Compiled {
@@ -67,7 +67,7 @@ struct Compiled {
     int64_t arena_bytes(const ir::Program& program) const;
     int64_t arena_bytes() const;      // of the rank with the most
     int64_t all_arena_bytes() const;  // of all ranks together
-    // Of the host's memory beside that: of the rank with the most.
+    // Of the host's memory, apart from that: of the rank with the most.
     int64_t host_bytes() const;
 };
 

@@ -29,7 +29,7 @@ E from_word(const std::string& text) {
     throw InternalError("no such word: " + text);
 }
 
-// Types that stand in a recipe as they are.
+// Types that are written in a recipe as they are.
 template <class T>
 concept Plain = std::same_as<T, bool> || std::same_as<T, int64_t> || std::same_as<T, double> || std::same_as<T, std::string> ||
     std::same_as<T, std::vector<std::string>> || std::same_as<T, std::vector<double>>;

@@ -317,7 +317,7 @@ Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
                               f.sync_steps, f.num_fragments));
     for (const char* key : {"outer_lr", "outer_momentum"}) {
         if (!diloco && config.is_set(std::string("fault_tolerance.") + key))
-            return no(key, " acts with fault_tolerance.semi_sync_method = diloco alone: leave it out");
+            return no(key, " acts only with fault_tolerance.semi_sync_method = diloco: leave it out");
     }
     const int64_t blocks = config.model.size("n_layers") + 2;  // with embedding and head
     if (f.num_fragments > blocks)

@@ -24,7 +24,7 @@ struct Sizing {
 // The arenas, in bytes, by pipeline rank.
 using ArenaBytes = std::function<std::vector<int64_t>(const std::vector<passes::SaveList>&, const Sizing&)>;
 
-// For a program that stands before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
+// For a program before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
 OrRefusal<std::vector<passes::SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
                                                     const ArenaBytes& arena_bytes,
                                                     const passes::OpSeconds& time_s = passes::Rates{});

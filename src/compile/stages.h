@@ -41,7 +41,7 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole);
 
 // Which microbatches of a long step a program has.
 enum class Microbatches {
-    All,      // such a program alone is run
+    All,      // only such a program is run
     Steady,   // enough that each further one takes as long as the one before, and needs no memory but its input
     Fullest,  // enough that each further one needs hardly any memory but its input
 };

@@ -166,7 +166,7 @@ IdArray parse_raw_ids(std::string_view bytes, const std::filesystem::path& file,
         refuse(file, is_wide ? "read as 32-bit ids, every other id is 0: they seem to have 64 bits. Save them with their type: "
                                "numpy.save(\"ids.npy\", numpy.fromfile(FILE, \"<i8\"))"
                              : "read as 16-bit ids, every other id is 0: they seem to have 32 bits. Say --id-bytes 4, or of "
-                               "Megatron-LM's data put the .idx beside the .bin");
+                               "Megatron-LM's data put the .idx next to the .bin");
     return ids;
 }
 

@@ -75,7 +75,7 @@ struct Vocabulary {
     }
 };
 
-// What the flags say, else the files beside the tokenizer.json; of what documents begin with, only the flag and the manifest of a
+// What the flags say, else the files next to the tokenizer.json; of what documents begin with, only the flag and the manifest of a
 // prepared folder.
 DocumentTokens document_tokens(const PrepareOptions& options) {
     DocumentTokens tokens = DocumentTokens::beside(options.tokenizer);
@@ -96,7 +96,7 @@ Tokenizer load_tokenizer(const std::string& json, const std::string& path, const
     const bool is_named = named != documents.end.end();
     const auto refuse = [&] {
         const std::string why = is_named ? unknown_end(*named, path)
-                                         : fmt::format("{} beside {} is not JSON and may say which token ends a document",
+                                         : fmt::format("{} next to {} is not JSON and may say which token ends a document",
                                                        documents.broken.front(), path);
         throw UserError("data.end_unknown", "--end-token",
                         fmt::format("{}. {} or say with --end-token which token ends a document.", why,
@@ -227,7 +227,7 @@ std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options,
     return hex_checksum(all);
 }
 
-// ---- what stands in `out` already
+// ---- what is in `out` already
 
 // Does the folder hold nothing but what an interrupted preparation has left?
 bool only_leftovers(const fs::path& folder) {

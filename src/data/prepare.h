@@ -33,7 +33,7 @@ struct PrepareOptions {
     int ids_vocab_size = 0;      // for inputs of token ids without a tokenizer: the size of their vocabulary,
     int32_t ids_separator = -1;  // and the id that separates documents
     int id_bytes = 0;            // of ids without a header: 2 or 4; 0: as many as the vocabulary needs
-    // The tokens that end and begin documents, by their text. Empty: the one that the files beside the tokenizer.json name, else
+    // The tokens that end and begin documents, by their text. Empty: the one that the files next to the tokenizer.json name, else
     // one with a known name (DocumentTokens); nothing to begin with. When appending, the folder's own.
     std::string end_token, begin_token;
     std::string field = "text";  // of JSON and Parquet: the field that has the text; "a.b" is b inside a, or a name with a dot
@@ -61,7 +61,7 @@ struct PrepareSummary {
         std::string configured_begin;            // which transformers would put before a text
         std::vector<TokenName> unknown_ends{};   // named by files before end_said_by, and no tokens of the tokenizer
         std::vector<std::string> other_names{};  // another end: "special_tokens_map.json says </s>"
-        std::vector<std::string> broken{};       // files beside the tokenizer.json that are no JSON
+        std::vector<std::string> broken{};       // files next to the tokenizer.json that are no JSON
     };
     std::optional<Documents> documents;
 };

@@ -1,4 +1,4 @@
-// A rank's memory and queues, whatever they are made of. Host code reaches the memory through read() and write() alone: the
+// A rank's memory and queues, whatever they are made of. Host code reaches the memory only through read() and write(): the
 // addresses that it holds are those of kernels, copies and collectives. On the host device the memory is the process's own and
 // work happens when it is given; on others the host runs ahead of the queues.
 // Giving work to a queue, reading and writing may be done by several threads, each on queues of its own.

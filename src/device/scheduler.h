@@ -28,7 +28,7 @@ public:
 
     // All of these from any thread.
     int add_queue();
-    // Work, or nothing but a place in the queue: behind what the queue was given, and what it was told to wait for. Must not
+    // Work, or nothing but a place in the queue: behind what the queue was given, and what it was asked to wait for. Must not
     // throw.
     Ticket give(int queue, std::function<void()> work = nullptr);
     // What is given to the queue from now on runs after that piece.

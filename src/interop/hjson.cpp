@@ -52,7 +52,7 @@ private:
     }
     Json value() {
         if (at_ >= s_.size()) fail("a value is missing");
-        if (++depth_ > kDeepestJson) fail("brackets stand inside each other too deeply");
+        if (++depth_ > kDeepestJson) fail("brackets are nested too deeply");
         Json out = s_[at_] == '{'                      ? object()
                    : s_[at_] == '['                    ? array()
                    : s_[at_] == '"' || s_[at_] == '\'' ? Json(quoted())
@@ -79,7 +79,7 @@ private:
             if (!stands(":")) fail(fmt::format("a : is missing behind {}", key));
             ++at_;
             skip();
-            if (out.contains(key)) fail(fmt::format("{} stands twice in one object", key));
+            if (out.contains(key)) fail(fmt::format("{} is twice in one object", key));
             out[key] = value();
         }
     }

@@ -95,7 +95,7 @@ private:
 
     Made list() {
         constexpr int kDeepest = 40;
-        if (++depth_ > kDeepest) refuse_script(origin_, line(), "blocks stand inside each other too deeply");
+        if (++depth_ > kDeepest) refuse_script(origin_, line(), "blocks are nested too deeply");
         const Made n = make(Kind::List);
         for (newlines(); !ends_list(); newlines()) {
             const Made part = and_or();
@@ -152,7 +152,7 @@ private:
         return n;
     }
 
-    // Null: a simple command stands here.
+    // Null: a simple command is here.
     Made compound() {
         if (stands("((")) {
             if (const Made n = arithmetic()) return n;

@@ -1,4 +1,4 @@
-// Compares what a checkpoint carries beside its weights with the recipe and tokenizer that it is used with. Another model or
+// Compares what a checkpoint carries apart from its weights with the recipe and tokenizer that it is used with. Another model or
 // another tokenizer is refused. Other differences of the recipe are listed.
 #pragma once
 

@@ -1,5 +1,5 @@
 // One op of a program, made ready for one rank: sizes, strides, coordinates and tables are worked out once; run() allocates
-// nothing. Backends (reference/, cpu/) register their kernels, of which the compiler gets a catalog.
+// nothing. Backends (reference/, cpu/) register their kernels, and the compiler gets a catalog of them.
 #pragma once
 
 #include <algorithm>

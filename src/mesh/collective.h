@@ -20,7 +20,7 @@ namespace lockstep::mesh {
 // waited for in the order in which they were sent.
 enum class Collective { AllGather, ReduceScatter, AllReduce, AllToAll, Broadcast, Permute, Send, Recv, Wait };
 
-// What the op of a collective says beside operands and group, each an integer: dims of its operand, positions in the group, or a
+// What the op of a collective says besides operands and group, each an integer: dims of its operand, positions in the group, or a
 // pipeline rank.
 enum class Attr { None, Dim, From, To, Root, By, Peer };
 constexpr std::string_view name_of(Attr attr) {

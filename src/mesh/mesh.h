@@ -61,7 +61,7 @@ struct Mesh {
     int64_t index(int64_t rank, const AxisList& list) const;  // position of a rank along the list, major first
     std::vector<int64_t> group(int64_t rank,
                                const AxisList& list) const;  // the ranks that differ only along the list, by index
-    std::string text(const AxisList& list) const;            // "tp" where all of tp stands in order, else "tp:(1)2,..."
+    std::string text(const AxisList& list) const;            // "tp" where all of tp is there in order, else "tp:(1)2,..."
     std::optional<AxisList> parse(std::string_view text) const;
     bool operator==(const Mesh&) const = default;
 };

@@ -127,7 +127,7 @@ void read_rope(Config& c, int64_t context) {
     if (!scaled) return;
     c.set("rope_low_freq_factor", number("low_freq_factor", std::nullopt));
     c.set("rope_high_freq_factor", number("high_freq_factor", std::nullopt));
-    const char* positions = "original_max_position_embeddings";  // one beside the object counts before one in it
+    const char* positions = "original_max_position_embeddings";  // one next to the object counts before one in it
     const double original = c.has(positions) ? c.get<double>(positions) : number(positions, static_cast<double>(context));
     c.set("rope_original_positions", static_cast<int64_t>(std::clamp(original, -1.0, 0x1p60)));  // allowed() knows the range
 }

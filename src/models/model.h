@@ -37,7 +37,7 @@ struct Model {
 
 struct ModelSpec {
     std::string name;
-    std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: stands alone
+    std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: not an alias
     std::vector<ModelKey> keys;
     std::vector<Flavor> flavors;
     // `shape` holds every key; `seq`: tokens of a sequence. Both throw UserError where the shape contradicts itself.

@@ -15,7 +15,7 @@ struct Invitation {
     std::string service_key, public_key, secret_key;
 };
 
-// Readable by its owner alone. UserError file.cannot_write.
+// Readable only by its owner. UserError file.cannot_write.
 void write_invitation(const std::string& path, const Invitation& invitation);
 // UserError islands.invitation.
 Invitation read_invitation(const std::string& path);

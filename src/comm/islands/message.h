@@ -1,4 +1,4 @@
-// What ranks of islands and the service where they meet tell each other: a header in JSON, then bytes. See service.h.
+// What ranks of islands and the service where they meet send each other: a header in JSON, then bytes. See service.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the processes of a job tell each other beside their launches: the number of a group, that the job stops, that a process is
+// What the processes of a job tell each other apart from their launches: the number of a group, that the job stops, that a process is
 // done. Process 0 decides: it numbers groups, and the first reason to stop that reaches it holds for all. A stop has two steps. A
 // process that has received the reason begins no more receives, withdraws those that it has begun (enter and leave count them)
 // and reports this. When all have reported, no process touches the buffers of another, and waiting threads throw. One thread per
@@ -67,7 +67,7 @@ private:
     std::string reason_;
     bool kick_ = false;
 
-    // Of the watching thread alone:
+    // Used only by the watching thread:
     std::vector<std::pair<int, std::string>> sending_;
     std::string own_message_;
     bool told_ = false, quiet_ = false, left_ = false;

@@ -1,5 +1,5 @@
 // Ranks as threads of several processes: rank = process * ranks_per_process + thread. Members of a group that are in one process
-// meet in its memory; one of them, the first, then moves the data of all of them between processes (gather.h,
+// join in its memory; one of them, the first, then moves the data of all of them between processes (gather.h,
 // *_reduce.h) and the others copy from it. The bits are those of the local transport.
 // A ProcessTransport is one process's part of the job; it outlives its Communicators. See Communicator for what may happen at the
 // same time. Threads of ranks call the wire themselves, several at a time: handing a launch to a thread for it would cost two

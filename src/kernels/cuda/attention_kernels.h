@@ -48,7 +48,7 @@ AttentionProblem problem_of(const KernelContext& c, size_t query) {
     return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1};
 }
 
-// cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace, behind
+// cuDNN is not asked for shorter sequences, since it refuses some of them, nor for odd ones, which would set its own workspace, behind
 // sums of 4 bytes a row, to odd addresses.
 inline constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
 

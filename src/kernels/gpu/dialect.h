@@ -280,7 +280,7 @@ bool is_wide(int64_t n, const T*... begins) {
     return n % kWide == 0 && ((reinterpret_cast<uintptr_t>(begins) % sizeof(Chunk) == 0) && ...);
 }
 
-// `of` all values of `Threads` threads that stand side by side, in one order, for each of them. `parts`: shared, one for each 32
+// `of` all values of `Threads` threads that are side by side, in one order, for each of them. `parts`: shared, one for each 32
 // threads of the block; not needed for 32.
 template <int Threads, class T, class F>
 __device__ __forceinline__ T reduce_over(T v, T* parts, F of) {

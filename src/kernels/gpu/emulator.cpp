@@ -69,7 +69,7 @@ void begin(Registers& first, char* memory, size_t bytes, void (*enter)()) {
 }
 #endif
 
-// A stack to run on. The address sanitizer is told of every change, and forgets what it knew of memory that begins anew.
+// A stack to run on. The address sanitizer is informed of every change, and forgets what it knew of memory that begins anew.
 struct Stack {
     Registers registers{};
     const void* memory = nullptr;
@@ -102,7 +102,7 @@ void switch_to(Stack& from, const Stack& to) {
 #endif
 }
 
-// Threads that meet: how many have come, and at which place of the source.
+// Threads that wait for each other: how many have come, and at which place of the source.
 struct Meeting {
     unsigned arrived = 0, generation = 0;
     Where where;

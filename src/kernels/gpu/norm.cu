@@ -89,7 +89,7 @@ template <int Threads, int W, bool centered, class S, class Weight>
 __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel(int64_t rows, int n, NormBackward<S, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
     SHARED_MEMORY(float, shared);
-    // Pieces of a row that a thread keeps as they are stored; beside the sums it has registers for no more.
+    // Pieces of a row that a thread keeps as they are stored; next to the sums it has registers for no more.
     constexpr int kKept = centered ? 1 : sizeof(S) == 2 ? kHeld : 2, kAlsoKept = sizeof(S) == 2 ? kKept : 0;
     using Piece = Waiting<W, S>;
     float* const sums_w = a.sums + static_cast<int64_t>(block()) * n;

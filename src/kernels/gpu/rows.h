@@ -8,7 +8,7 @@ namespace lockstep::kernels::gpu {
 inline constexpr int kBlock = 256;
 inline constexpr int kHeld = 4;  // pieces of a row that a thread keeps in registers; it reads the others again
 
-// f(k, i): the piece of W elements from i on; k < kHeld is its number, kHeld stands for all others.
+// f(k, i): the piece of W elements from i on; k < kHeld is its number, kHeld represents all others.
 template <int Threads, int W, class F>
 __device__ __forceinline__ void for_pieces(int n, F f) {
     int i = static_cast<int>(thread() % Threads) * W;

@@ -1,5 +1,5 @@
 // The updates of optimizers and the sum of squares of gradients. Formulas as in kernels/cpu/optimizer.h. The scalars of the step
-// (kernels/step_control.h) are read where they stand on the device, so that nobody waits for them.
+// (kernels/step_control.h) are read where they are on the device, so that nobody waits for them.
 #pragma once
 
 #include "kernels/gpu/types.h"
