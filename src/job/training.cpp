@@ -113,7 +113,7 @@ public:
             stopping_.after_step(r, checkpoints_.longest_save_s());
             if (options_.on_step && !options_.on_step(report_of(r))) stopping_.ask();
         }
-        if (job_.trainer->progress().steps >= steps_) job_.trainer->admit_islands();  // they need not do the last steps by themselves
+        if (job_.trainer->progress().steps >= steps_) job_.trainer->admit_islands();  // they need not do the last steps alone
         return end();
     }
 

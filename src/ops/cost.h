@@ -1,4 +1,4 @@
-// What ops cost on a machine, as plain data beside the kernel catalog: rows measured for kernels and shapes, and the machine's
+// What ops cost on a machine, as plain data next to the kernel catalog: rows measured for kernels and shapes, and the machine's
 // rates for what no row covers. It speaks of op kinds, kernels, dtypes and sizes, so a new op is served as soon as it is
 // measured, and by the rates before that. Never a whole step, a layer or a routine.
 #pragma once
@@ -57,7 +57,7 @@ struct Tile {
     double rows = 0, columns = 0, share = 1;
 };
 
-// How fast a kernel is, and what it does beside what its op counts. 0, empty, none: as the table says.
+// How fast a kernel is, and what it does besides what its op counts. 0, empty, none: as the table says.
 struct KernelRate {
     double product = 0, bandwidth = 0;  // shares of the rates
     double of_products = 0;             // in place of `product`: of the table's product_efficiency
@@ -79,7 +79,7 @@ const std::vector<std::string>& size_names();
 struct CostTable {
     int cores = 1;                   // that share memory
     std::vector<CacheLevel> caches;  // the nearest first
-    double op_overhead_s = 0;        // beside the kernel's own
+    double op_overhead_s = 0;        // in addition to the kernel's own
     double step_overhead_s = 0;      // waking the ranks
     // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
     std::map<std::string, std::vector<double>> flops_per_s;
@@ -92,7 +92,7 @@ struct CostTable {
     std::vector<CollectiveRow> collectives;
 };
 
-// A resource model of one op: alone it takes max(core_s, memory_s); where several run at once they share the memory, and each
+// A resource model of one op: by itself it takes max(core_s, memory_s); where several run at once they share the memory, and each
 // needs it, all for itself, for memory_s.
 struct OpCost {
     double core_s = 0, memory_s = 0;

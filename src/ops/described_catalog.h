@@ -32,7 +32,7 @@ struct DescribedKernel {
 };
 
 // The narrowest float type among operands and results: bf16 for a product of bfloat16 that adds to float32. Integers, if there is
-// no float. Nothing if both narrow types meet.
+// no float. Nothing if both narrow types occur.
 std::optional<Dtype> stored_as(const Routine& routine, const Op& op);
 
 // In the order of `kernels`, for one thread a rank. `origin`: the file, for messages.

@@ -52,7 +52,7 @@ std::vector<TensorId> orthogonalized(Builder& b, const Op& op) {
     const std::string name = b.tensor(op.in[0]).name;
     const std::vector<DimId> dims = b.dims(op.in[0]);
     Routine& r = b.routine();
-    const size_t side = r.dims[dims[0]].size <= r.dims[dims[1]].size ? 0 : 1;  // where the smaller dim stands
+    const size_t side = r.dims[dims[0]].size <= r.dims[dims[1]].size ? 0 : 1;  // where the smaller dim is
     const DimId s = dims[side];
     const auto another = [&](const char* tag) {
         const ir::Dim d{r.dims[s].name + tag, r.dims[s].size, r.dims[s].size};

@@ -4,7 +4,7 @@
 //       number of steps it rounds at random, from the stream of that number. With the bits of x's own type it is x as it is
 //   dequantize(q) -> x {bits}
 //   dequantize_sum(q [ranks, quantized_bytes(N)]) -> x [N] {bits}: the sum over the ranks, in their order
-// What is quantized may stand in one row of a tensor with a row for each rank.
+// What is quantized may be in one row of a tensor with a row for each rank.
 #include "base/quantized.h"
 #include "ops/shapes.h"
 

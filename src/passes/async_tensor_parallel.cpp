@@ -24,7 +24,7 @@ using ir::TensorId;
 bool has(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
 int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); }
 
-// Rewrites one routine's ops; `beside` then says which of them run beside the others.
+// Rewrites one routine's ops; `beside` then says which of them overlap with the others.
 class Cutter {
 public:
     Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
@@ -38,7 +38,7 @@ public:
         for (size_t i = 0; i < old_.size(); ++i) moved_to_[i] = static_cast<int>(i);
     }
 
-    // Does anything run beside the rest?
+    // Does anything overlap with the rest?
     bool run() {
         r_.ops.clear();
         for (size_t i = 0; i < old_.size(); ++i) find_gather(i);
@@ -107,7 +107,7 @@ private:
         scatters_[i] = std::move(s);
     }
 
-    // What makes `t`, which `scatter` sums, for the op `reader` alone.
+    // What makes `t`, which `scatter` sums, only for the op `reader`.
     bool add_to_cone(TensorId t, const Op& scatter, size_t reader, DimId dim, Scatter& s) {
         const int maker = made_by_[static_cast<size_t>(t)];
         if (maker < 0 || r_.tensors[t].port >= 0) return false;
@@ -255,7 +255,7 @@ private:
     }
 
     // Moves each all-gather that stays whole ahead, to just behind the second-last communication before it. The last
-    // communication before it brings blocks for other products, which then wait only briefly. The gather runs beside the
+    // communication before it brings blocks for other products, which then wait only briefly. The gather overlaps with the
     // computation between.
     void move_gathers_ahead() {
         for (size_t i = 0; i < r_.ops.size(); ++i) {
@@ -297,9 +297,9 @@ struct Parted {
 };
 
 // Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has come
-// from beside is read.
+// from the other side is read.
 std::vector<int> parts_of(const Routine& r, const std::vector<bool>& beside) {
-    std::vector<bool> arrives(r.tensors.size(), false);  // made beside, and not read yet
+    std::vector<bool> arrives(r.tensors.size(), false);  // made on the other side, and not read yet
     std::vector<int> out(beside.size());
     for (size_t i = 0; i < out.size(); ++i) {
         bool waits = false;

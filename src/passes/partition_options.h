@@ -17,7 +17,7 @@ struct OuterOptions {
     bool quantized = false;           // what they have changed crosses islands as int8
     int64_t fragments = 1;            // parts of the model that meet at different steps
     int64_t islands = 2;
-    bool are_jobs = false;  // of their own, beside this one; else they are an axis of the mesh
+    bool are_jobs = false;  // of their own, apart from this one; else they are an axis of the mesh
 };
 
 struct PartitionOptions {
@@ -27,7 +27,7 @@ struct PartitionOptions {
     double max_norm = 1.0;        // 0: no clipping
     double least_loss_scale = 1;  // of a dynamic one
     // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
-    // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
+    // ranks. Where weights are split as the optimizer is, they are kept only in `master` and `gather` casts them; else a copy in
     // the parameters' type is kept, and `update` casts it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
     // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type of

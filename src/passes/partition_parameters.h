@@ -16,9 +16,9 @@
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
 //   2304.11277) are settings of it.
-//   Parameters that stay wide beside narrow ones (norms', see set_precision) make a unit `<block>.wide` that every data rank has
+//   Parameters that stay wide while others are narrow (norms', see set_precision) make a unit `<block>.wide` that every data rank has
 //   whole: small as they are, a collective a step is all that they take.
-//   A program without gradients gets gather and free alone.
+//   A program without gradients gets only gather and free.
 // Leaves alone: the mathematics of all blocks.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Parts of a routine: its ops shared out among routines that are called one after the other. What shall run beside other ops of
+// Parts of a routine: its ops shared out among routines that are called one after the other. What shall overlap with other ops of
 // the same routine, or more often than they, becomes a part; queues, waits and memory are planned call by call.
 #pragma once
 

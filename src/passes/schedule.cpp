@@ -55,7 +55,7 @@ public:
 private:
     using UnitId = size_t;  // in the order of the units' names, which is that of calls for several units at once
 
-    // Those that have forwards, in the order in which they stand.
+    // Those that have forwards, in their order.
     std::vector<ir::EntryKind> entries() const {
         std::vector<ir::EntryKind> out;
         for (const Routine& r : p_.routines) {
@@ -263,7 +263,7 @@ private:
         return false;
     }
 
-    // What is transferred stands at a cut: y, or d.y, of the last block of the stage before it.
+    // What is transferred is at a cut: y, or d.y, of the last block of the stage before it.
     Run transfer(const schedules::Step& step, size_t index) const {
         const bool forward = step.action.work == Work::Forward, sends = step.kind == schedules::StepKind::Send;
         const int64_t made_by = step.action.stage, ours = sends ? made_by : forward ? made_by + 1 : made_by - 1;
@@ -340,7 +340,7 @@ private:
         }
     }
 
-    // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
+    // The copies of all states, an entry of its own: it runs between steps, or during one until its first update.
     void snapshot() {
         begin(ir::EntryKind::Snapshot);
         for (const ir::Unit& u : p_.units) {

@@ -4,7 +4,7 @@
 //   stored in it, while statistics of norms, attention's lse, the loss from the logits on, and every sum over microbatches or
 //   chunks (gradients) stay in the wide type. An op may give its results in either: it computes in the wide type and rounds once,
 //   so a product whose result is added to a gradient, or is a logit, writes the wide type directly. Where a value is wanted in
-//   both types an explicit `cast` stands in between. Scalars that sum over a step (loss_sum, count) are float64 and stay so.
+//   both types an explicit `cast` is in between. Scalars that sum over a step (loss_sum, count) are float64 and stay so.
 //   With `wide_residual` the residual stream is wide, too: what crosses a block's border, forward and backward, the sums inside,
 //   and what is made for nothing else than to be added to them or to flow through a norm into their cotangents.
 //   With `wide_norms` the weights and biases of norms are wide; what norms write is as it was.

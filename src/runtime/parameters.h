@@ -10,7 +10,7 @@
 
 namespace lockstep::runtime {
 
-// Elements [global_begin, +count) of a parameter in global row-major order stand at [local_begin, +count) of a state buffer.
+// Elements [global_begin, +count) of a parameter in global row-major order are at [local_begin, +count) of a state buffer.
 struct Run {
     const ir::Unit* unit;
     const ir::Parameter* param;

@@ -170,7 +170,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
     const bool computes = traits_of(name).computes, of_step = traits_of(name).in_steps;
     if (ir::updates_weights(playing_.program.routines[static_cast<size_t>(call.routine)].kind)) wait_for_snapshot();
     if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
-    const bool timed = of_step && playing_.timeline;  // snapshots run beside the step
+    const bool timed = of_step && playing_.timeline;  // snapshots run during the step
     playing_.prepared.for_each(call, [&](const Launch& launch) {
         const double start_s = timed ? playing_.now_s() : 0;
         if (of_step) playing_.begin_op(name, playing_.runs, &entry, static_cast<int>(index), launch.index);

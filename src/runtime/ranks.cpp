@@ -91,7 +91,7 @@ void Ranks::meet_islands(const RanksOptions& options) {
     for (size_t r = 0; r < members_.size(); ++r) {
         comm::Communicator& c = *communicators_[r];
         // Throws where the job has been aborted.
-        const auto attend = [&c, alone = c.add_group({c.rank()})] { c.barrier(0, alone); };
+        const auto attend = [&c, itself = c.add_group({c.rank()})] { c.barrier(0, itself); };
         members_[r] = std::make_unique<comm::islands::Member>(*options.islands,
                                                               comm::islands::Place{options.island, c.rank(), c.ranks(), session},
                                                               options.island_timeout_s, attend);

@@ -17,7 +17,7 @@
 
 namespace lockstep::runtime {
 
-// Where training stands, beside the states: what a checkpoint's manifest records.
+// Where training is, apart from the states: what a checkpoint's manifest records.
 struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
@@ -28,7 +28,7 @@ class Trainer {
 public:
     // `source` is shared by the ranks here and outlives the trainer, as does the process group; none: all ranks are here.
     // `backend`: where the ranks run; nothing: as the recipe says. `islands`: where islands that are jobs of their own meet;
-    // none: this one is alone. Weights have their initial values.
+    // none: this is the only one. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
             comm::ProcessGroup* group = nullptr, Backend backend = {},
             const std::optional<comm::islands::Invitation>& islands = {});

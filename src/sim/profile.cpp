@@ -101,7 +101,7 @@ public:
         return out;
     }
 
-    // Of a layer that is recomputed from its input alone: how long its forward's last product takes, and what follows it.
+    // Of a layer that is recomputed only from its input: how long its forward's last product takes, and what follows it.
     double unneeded_s(const ir::Routine& backward) const {
         if (backward.kind != ir::RoutineKind::Backward && backward.kind != ir::RoutineKind::BackwardInput) return 0;
         const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
@@ -245,8 +245,8 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         const auto i = static_cast<size_t>(call.routine);
         if (done[i]) continue;
         done[i] = true;
-        const bool beside = rank_threads.comm_thread && call.queue != QueueName::Compute;
-        out[i] = profiler.profile(p.routines[i], beside ? 1 : rank_threads.threads_per_rank,
+        const bool overlaps = rank_threads.comm_thread && call.queue != QueueName::Compute;
+        out[i] = profiler.profile(p.routines[i], overlaps ? 1 : rank_threads.threads_per_rank,
                                   [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
         if (!out[i].pieces.empty()) out[i].pieces.front().segment.core_s += beyond_s(p.routines[i]);
     }

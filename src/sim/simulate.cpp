@@ -16,7 +16,7 @@ namespace {
 struct Loaded {
     Rank rank;
     std::vector<std::vector<int>> calls;  // by thread: Work's index -> call
-    std::vector<bool> crosses_pipeline;   // by routine: it meets other pipeline ranks
+    std::vector<bool> crosses_pipeline;   // by routine: it joins other pipeline ranks
 };
 
 // Ops that a host launches.
@@ -175,7 +175,7 @@ void record(ir::Timeline& timeline, const Event& e, int call, const Profile& pro
     }
 }
 
-// The groups among simulated ranks: first one of each rank alone (it represents its pipeline rank), then those across pipeline
+// The groups among simulated ranks: first one of each rank by itself (it represents its pipeline rank), then those across pipeline
 // ranks.
 class Groups {
 public:

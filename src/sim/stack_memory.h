@@ -18,7 +18,7 @@ struct StackBytes {
     double states = 0;       // parameters, gradients, optimizer
     double gathered = 0;     // parameters and gradients of layers before they are split again; buckets
     double activations = 0;  // of all microbatches in flight, with the logits of the last stage
-    double working = 0;      // what one backward needs beside: values computed again, gradients of activations
+    double working = 0;      // what one backward needs in addition: values computed again, gradients of activations
 
     double allocated() const { return states + gathered + activations + working; }
     double reserved(const StackMemory& of) const { return allocated() * (1 + of.reserve); }

@@ -9,7 +9,7 @@ namespace lockstep::tune {
 
 struct Failures {
     double mtbf_hours = 0;   // of a device, between two failures that stop the job; 0: nothing fails
-    double save_s = 30;      // that training stands still for a checkpoint
+    double save_s = 30;      // that training stops for a checkpoint
     double restart_s = 600;  // from a failure to the first step after it: found, started again, read
 };
 

@@ -27,7 +27,7 @@ struct Planned {
 // Placed: buffers get their offsets, which takes longest of a plan. Least: see Planned::is_placed.
 enum class Bytes { Placed, Least };
 
-// The exact plan: a refusal where the layout is none. With the fullest microbatches alone, see Planned::is_least.
+// The exact plan: a refusal where the layout is none. With only the fullest microbatches, see Planned::is_least.
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes = Bytes::Placed,
                                     compile::Microbatches microbatches = compile::Microbatches::Steady);
 

@@ -39,7 +39,7 @@ struct Choice {
 
 // `base` with this layout, of `global_batch` sequences a step.
 compile::Config with(const compile::Config& base, const Choice& choice, int64_t global_batch);
-// The keys that with() changes, with their values in `changed` as they stand in TOML.
+// The keys that with() changes, with their values in `changed` as they are in TOML.
 std::vector<std::pair<std::string, std::string>> settings_of(const compile::Config& changed);
 // The choice that a configuration makes; its keys may say more than a choice can.
 Choice choice_of(const compile::Config& config, const compile::Layout& layout);
