@@ -25,8 +25,7 @@ public:
             else if (c == ']' || c == '}') depth_ = std::max(0, depth_ - 1);
             if (c == '\n') ++line_;
             if (c == '\n' || c == '=' || c == ',' || c == '[' || c == '{') parts_ = 1;
-            if (depth_ > kMostTomlDepth)
-                return "lists and tables are nested more than 32 deep, which no file of Lockstep needs";
+            if (depth_ > kMostTomlDepth) return "lists and tables are nested more than 32 deep, which no file of Lockstep needs";
         }
         return nullptr;
     }

@@ -53,8 +53,8 @@ std::set<std::string> read_index(const std::string& path) {
 std::string shard_beside(const std::string& folder, const std::string& index, const std::string& file) {
     if (!is_plain_file_name(file))
         throw UserError("convert.index", index,
-                        fmt::format("{}: names the shard {}, which is no name of a file next to it; fetch the folder again", index,
-                                    shortened(file)));
+                        fmt::format("{}: names the shard {}, which is no name of a file next to it; fetch the folder again",
+                                    index, shortened(file)));
     std::string path = folder + "/" + file;
     if (!is_there(path))
         throw UserError("convert.index", path, fmt::format("{}: names the shard {}, which is not there", index, shortened(file)));

@@ -80,10 +80,9 @@ std::string inputs_hint(const std::string& origin, const std::string& asks) {
     if (a == b)
         for (size_t i = 0; i < std::min(first.words.size(), second.words.size()); ++i) {
             if (first.words[i].text == second.words[i].text) continue;
-            refuse(origin,
-                   fmt::format("{}: starts several runs, as it is in a loop: one with {}, another with {}: leave one of "
-                               "them in the file",
-                               a, first.words[i].text, second.words[i].text));
+            refuse(origin, fmt::format("{}: starts several runs, as it is in a loop: one with {}, another with {}: leave one of "
+                                       "them in the file",
+                                       a, first.words[i].text, second.words[i].text));
         }
     refuse(origin, fmt::format("{}: starts a second run, after the one of {}: leave one of them in the file", b, a));
 }

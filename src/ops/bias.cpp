@@ -73,11 +73,11 @@ OpRule backward_of(OpRule& forward, const CompositeBackward& backward) {
 }  // namespace
 
 std::vector<OpRule> bias_rules() {
-    OpRule of_both = bias_gelu(), alone = gelu();
+    OpRule of_both = bias_gelu(), without_bias = gelu();
     const OpRule both_backward = backward_of(of_both, {"bias_gelu_backward", {0}, {0, 1}, {}});
-    OpRule alone_backward = backward_of(alone, {ir::kGeluBackward, {0}, {0}, {}});
-    alone_backward.memory.in_place = 0;
-    return {bias(), of_both, both_backward, alone, alone_backward};
+    OpRule without_backward = backward_of(without_bias, {ir::kGeluBackward, {0}, {0}, {}});
+    without_backward.memory.in_place = 0;
+    return {bias(), of_both, both_backward, without_bias, without_backward};
 }
 
 }  // namespace lockstep::ops

@@ -51,7 +51,7 @@ void use_cache(ir::Program& program, Routine& r) {
         if (made.dtype == Dtype::I32) {  // positions or documents of the keys
             const bool positions = r.ports[r.tensors[op.in[0]].port].role == ir::PortRole::Positions;
             sources[op.out[0]] = b.port(positions ? ir::PortRole::KvPositions : ir::PortRole::KvDocuments, PortKind::Input,
-                                       Access::Read, made.dims, Dtype::I32);
+                                        Access::Read, made.dims, Dtype::I32);
             continue;
         }
         const TensorId cache =

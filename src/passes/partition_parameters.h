@@ -1,7 +1,7 @@
 // Requires: final routines; every gradient's placement (its partial axes) known.
 // Produces: flat padded units of parameters (embedding, each layer, head) in segments of equal treatment, and their routines:
-//     fetch         where asked for: secondary = all_gather(weights), split over the innermost ranks of the weights' split
-//                   alone, once an entry (hpZ of arXiv 2306.10209)
+//     fetch         where asked for: secondary = all_gather(weights), split only over the innermost ranks of the weights'
+//                   split, once an entry (hpZ of arXiv 2306.10209)
 //     gather        full = all_gather of secondary, or of the weights, over its split; a grouped launch, one member a segment
 //     free          the gathered copy ends
 //     reduce_micro  gradients += reduce_scatter(local) over the gradients' split, after each microbatch

@@ -59,11 +59,11 @@ struct Measured {
 
 // What a rank of the software allocates, where that is not Lockstep's program (sim/stack_memory.h).
 struct StackMemory {
-    double gradient_bytes = 0;                  // of a parameter, of its gradient; 0: memory is not described
-    double sum_bytes = 0;                       // of a parameter, of a sum of gradients in addition to it, split as the optimizer is
-    double logit_bytes = 0;                     // of a logit, in all copies that the loss and its backward need together
-    double score_bytes = 0;                     // of a query's score for a key, kept by attention; 0: it keeps none
-    double mask_bytes = 0;                      // of an element of the residual stream, kept by the dropout before each norm
+    double gradient_bytes = 0;  // of a parameter, of its gradient; 0: memory is not described
+    double sum_bytes = 0;       // of a parameter, of a sum of gradients in addition to it, split as the optimizer is
+    double logit_bytes = 0;     // of a logit, in all copies that the loss and its backward need together
+    double score_bytes = 0;     // of a query's score for a key, kept by attention; 0: it keeps none
+    double mask_bytes = 0;      // of an element of the residual stream, kept by the dropout before each norm
     std::map<std::string, double> saved_bytes;  // by op: of an element of its result, besides what its derivative reads
     bool saves_gathered = false;     // operands that tensor parallelism gathered are kept whole, rather than gathered again
     bool policy_keeps_last = false;  // recompute by op keeps the result of a layer's last product, which no backward reads
