@@ -29,8 +29,8 @@ void set_messages(std::function<void(MessageLevel, std::string_view)> take);
 // On standard error, as the commands print them, with a table of steps and a progress bar.
 void print_messages();
 
-// The file of the module for GPUs (docs/gpu.md), before the first recipe with runtime.kernels = "cuda". Without it the module is
-// looked for next to the program. The library reads no variable of the environment.
+// The file of the module for GPUs (docs/gpu.md), before the first recipe with runtime.kernels = "cuda". Without it the module
+// is looked for next to the program. The library reads no variable of the environment.
 void use_gpu_module(const std::string& file);
 
 // Keys with values as they would be in TOML; quotes are optional: {"training.steps", "100"}.
@@ -121,8 +121,8 @@ struct Step {
     std::string checkpoint;              // folder of the latest complete one; empty: none
 };
 struct TrainOptions {
-    // Called after each step in the calling thread. False stops the run, with a checkpoint if checkpoint.enable is true. What it
-    // throws ends the run without one.
+    // Called after each step in the calling thread. False stops the run, with a checkpoint if checkpoint.enable is true. What
+    // it throws ends the run without one.
     std::function<bool(const Step&)> on_step;
     std::vector<std::string> watch;  // tensors whose values are written under job.dump_folder after each step
     std::string cluster;             // file of this machine's roofs; empty: they are measured

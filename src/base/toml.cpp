@@ -8,7 +8,8 @@ namespace {
 constexpr size_t kMostTomlBytes = size_t{2} << 20;
 constexpr int kMostTomlParts = 16, kMostTomlDepth = 32;
 
-// Walks over a text as far as toml++ would, and further: where the text is no TOML any more, toml++ stops at an error of its own.
+// Walks over a text as far as toml++ would, and further:
+// where the text is no TOML any more, toml++ stops at an error of its own.
 class TomlDepth {
 public:
     explicit TomlDepth(std::string_view text) : text_(text) {}

@@ -1,6 +1,6 @@
 // toml++, for parsers of users' files, and parse_toml, which they call. Of a text that is no TOML, version 3.3 asserts what it
-// checks behind the assertion ("[= name]"), and takes for unreachable what every letter that is not ASCII reaches (a value é). A
-// compiler may make of both what it likes; here they mean what the checks say.
+// checks behind the assertion ("[= name]"), and takes for unreachable what every letter that is not ASCII reaches (a value é).
+// A compiler may make of both what it likes; here they mean what the checks say.
 #pragma once
 
 #include <cstdint>

@@ -190,7 +190,8 @@ private:
             fail_op(fmt::format("{} {}, whose bytes hold {}", does, name(t), text_of(*other)));
     }
 
-    // The executor asks the binding of the first sum's port whether an op overwrites, where nothing was added to that sum before.
+    // The executor asks the binding of the first sum's port whether an op overwrites,
+    // where nothing was added to that sum before.
     void adds(const Op& op) {
         for (int position : op.accumulate) {
             if (position < 0 || position >= static_cast<int>(op.out.size())) return fail_op("adds to a result that it lacks");

@@ -250,7 +250,8 @@ struct ConfigText {
     std::vector<int32_t> end_tokens;
 };
 
-// What the model came with stays, ids of tokens above all; without it the tokenizer's separator both begins and ends a document.
+// What the model came with stays, ids of tokens above all;
+// without it the tokenizer's separator both begins and ends a document.
 ConfigText config_of(const HuggingFaceForm& form, const std::string& dtype) {
     const auto finished = [&](auto config) {
         config["torch_dtype"] = torch_name_of(dtype);

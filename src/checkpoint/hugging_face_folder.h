@@ -1,5 +1,6 @@
 // Models as folders of Hugging Face transformers: read as the parameters of a model here, and written from them. Tensors go
-// through a stretch at a time, so a model may be larger than memory. Which architectures are known: models/hugging_face_config.h.
+// through a stretch at a time, so a model may be larger than memory.
+// Which architectures are known: models/hugging_face_config.h.
 #pragma once
 
 #include <map>
@@ -25,9 +26,9 @@ models::HuggingFaceModel model_of_config(const std::string& path);
 class HuggingFaceFolder : public TensorSource {
 public:
     // The weights that transformers would load, and those of a wrapped model (`module.`). A config that ties the head to the
-    // embedding is not believed where the files hold a head of other values: the model is then one with a head of its own. Files
-    // that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a tensor
-    // is too few, too many or of another shape.
+    // embedding is not believed where the files hold a head of other values: the model is then one with a head of its own.
+    // Files that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a
+    // tensor is too few, too many or of another shape.
     explicit HuggingFaceFolder(const std::string& folder, const FileSums& sums = {});
     static bool is_at(const std::string& folder);  // there is a config.json
 

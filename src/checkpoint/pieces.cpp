@@ -57,7 +57,8 @@ PieceSums write_alone(const std::string& path, int64_t bytes, FillBytes fill) {
     return sums;
 }
 
-// A piece may hold bytes of several processes, so its checksum is taken from what has been written: each process reads its share.
+// A piece may hold bytes of several processes, so its checksum is taken from what has been written:
+// each process reads its share.
 PieceSums write_together(const std::string& path, int64_t bytes, FillBytes fill, const Writers& writers, OwnBytes own) {
     writers.together([&] {
         if (writers.is_first()) OutputFile(path).close();

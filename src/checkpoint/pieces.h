@@ -22,8 +22,8 @@ struct PieceSums {
 using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
 // The writers of a file: only this process, or a process group in a folder that all its processes see, each process its own
-// bytes. The processes make the same calls, and all get the first error of any. A thread other than the group's main thread uses
-// another channel.
+// bytes. The processes make the same calls, and all get the first error of any. A thread other than the group's main thread
+// uses another channel.
 struct Writers {
     comm::ProcessGroup* group = nullptr;
     int channel = 0;
@@ -44,8 +44,8 @@ PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, c
 
 class PieceReader {
 public:
-    // Without sums nothing is checked. UserError checkpoint.cannot_read, also for what is no regular file (a named pipe would be
-    // waited for, a device has no end); checkpoint.damaged where the file has another size.
+    // Without sums nothing is checked. UserError checkpoint.cannot_read, also for what is no regular file (a named pipe would
+    // be waited for, a device has no end); checkpoint.damaged where the file has another size.
     PieceReader(std::string path, std::optional<PieceSums> sums);
     PieceReader(PieceReader&& other) noexcept;
     PieceReader& operator=(PieceReader&&) = delete;

@@ -109,8 +109,8 @@ PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& la
     const std::string& header = layout.header();
     const auto header_bytes = static_cast<int64_t>(header.size());
     const std::vector<TensorEntry>& tensors = layout.tensors();
-    // of_header(begin, count), then of_tensor(tensor, begin in it, count) for the bytes begin .. begin + count. `next`: a tensor
-    // that ends behind them or further on; calls come in order.
+    // of_header(begin, count), then of_tensor(tensor, begin in it, count) for the bytes begin .. begin + count. `next`: a
+    // tensor that ends behind them or further on; calls come in order.
     const auto split = [&](int64_t begin, int64_t count, size_t& next, const auto& of_header, const auto& of_tensor) {
         const int64_t end = begin + count;
         if (begin < header_bytes) {

@@ -31,8 +31,8 @@ namespace {
 
 using HeaderJson = nlohmann::json;
 
-// Takes the parser's events. Open brackets at an event: 1 in the header's object, 2 in a tensor's or that of __metadata__, 3 in a
-// list of sizes. What does not belong there ends the parse at once, however much follows.
+// Takes the parser's events. Open brackets at an event: 1 in the header's object, 2 in a tensor's or that of __metadata__, 3 in
+// a list of sizes. What does not belong there ends the parse at once, however much follows.
 class HeaderEvents final : public nlohmann::json_sax<HeaderJson> {
 public:
     HeaderEvents(const std::string& path, SafetensorsHeader& header) : path_(path), header_(header) {}

@@ -109,8 +109,8 @@ std::string version_text() {
                        comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
 }
 
-// CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A word
-// is empty where a variable of the shell is not set. Empty: all is well.
+// CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A
+// word is empty where a variable of the shell is not set. Empty: all is well.
 std::string unusable_value(const CLI::App& command) {
     for (const CLI::Option* option : command.get_options()) {
         const bool is_free_text = option->check_lname("prompt");  // an empty prompt begins a document
@@ -135,8 +135,8 @@ bool is_switch(const std::string& name) {
     return key && std::holds_alternative<bool>(key->default_value);
 }
 
-// What a key that is true or false is set to by the flag itself, torchtitan's form: --checkpoint.enable, --checkpoint.no-enable.
-// Empty: the flag needs a value, or has one in the next word.
+// What a key that is true or false is set to by the flag itself, torchtitan's form: --checkpoint.enable,
+// --checkpoint.no-enable. Empty: the flag needs a value, or has one in the next word.
 std::string set_by_flag_alone(const std::string& flag, const char* next) {
     static const std::regex no("\\.no[-_]");
     const std::string key = flag.substr(2), positive = std::regex_replace(key, no, ".");

@@ -1,5 +1,5 @@
-// Both directions are one copy, some elements at a time, so memory does not grow with the model. The folder that is made has its
-// name only when everything in it is on the disk.
+// Both directions are one copy, some elements at a time, so memory does not grow with the model. The folder that is made has
+// its name only when everything in it is on the disk.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,9 +1,9 @@
 // Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
 // Groups are fixed before the first launch. A launch is a list of requests; requests of one launch do not depend on each other.
-// A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches of
-// the two members of a group; the first of them sends.
-// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h), so
-// every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
+// A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches
+// of the two members of a group; the first of them sends.
+// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h),
+// so every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
 // allocate.
 #pragma once
 
@@ -93,8 +93,8 @@ public:
 // A group that this rank belongs to; valid on the Communicator that returned it.
 enum class GroupId : int {};
 
-// Launches go to a queue of steps, each with a channel of its own. Threads of a rank may launch at the same time if each keeps to
-// its own queue; on one channel of one group all members launch in the same order.
+// Launches go to a queue of steps, each with a channel of its own. Threads of a rank may launch at the same time if each keeps
+// to its own queue; on one channel of one group all members launch in the same order.
 inline constexpr int kChannels = static_cast<int>(kStepQueues);
 // The most launches of sends from one rank to another that may be in flight on a channel: sent, and not waited for. One more is
 // refused.
@@ -117,10 +117,10 @@ public:
     virtual int position(GroupId group) const = 0;
     virtual int members(GroupId group) const = 0;
 
-    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks; the
-    // bytes of a send only after the wait for it. On the host both hold when this returns, the second also when it throws.
-    // Throws Aborted if a rank called abort or if members launched different requests, InternalError for a request that refusal()
-    // refuses (and aborts the other ranks).
+    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks;
+    // the bytes of a send only after the wait for it. On the host both hold when this returns, the second also when it throws.
+    // Throws Aborted if a rank called abort or if members launched different requests, InternalError for a request that
+    // refusal() refuses (and aborts the other ranks).
     virtual void run(device::Queue& queue, GroupId group, std::span<const Request> requests) = 0;
 
     // On the host, on the caller's thread.

@@ -1,6 +1,6 @@
-// Whether the processes of a job are alive, by messages of its own and a thread that does nothing else. Every process reports to
-// the first one, and the first one to every other. A process that was stopped, has died or is cut off falls silent. All processes
-// that still receive messages learn which one was silent for too long, and why the job ends.
+// Whether the processes of a job are alive, by messages of its own and a thread that does nothing else. Every process reports
+// to the first one, and the first one to every other. A process that was stopped, has died or is cut off falls silent. All
+// processes that still receive messages learn which one was silent for too long, and why the job ends.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ namespace lockstep::comm {
 
 class Heartbeat {
 public:
-    // Every process makes one, and waits here for the others. After that one thread uses it. In a single process it does nothing.
+    // Every process makes one, and waits here for the others. After that one thread uses it.
+    // In a single process it does nothing.
     Heartbeat(ProcessGroup& group, double timeout_s);
 
     // Called several times per timeout. Sends `state` and a count that grows while this process makes progress, and receives
@@ -32,7 +33,8 @@ public:
     // The reason that somebody has given; empty: nobody.
     const std::string& end() const { return end_; }
 
-    // Announces that this process ends, so that its silence is expected. The first process ends last. True once this one may end.
+    // Announces that this process ends, so that its silence is expected. The first process ends last.
+    // True once this one may end.
     bool leave();
 
 private:

@@ -1,6 +1,6 @@
 // The arithmetic of reductions on plain arrays, for every transport that reduces on a CPU.
-// A transport reduces members in ascending position: combine(combine(member 0, member 1), member 2) and so on; of level s > 1 so
-// each s members that follow each other, then their results.
+// A transport reduces members in ascending position: combine(combine(member 0, member 1), member 2) and so on; of level s > 1
+// so each s members that follow each other, then their results.
 // Compiled without -ffast-math: the maximum looks for NaN.
 #pragma once
 

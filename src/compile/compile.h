@@ -1,8 +1,8 @@
 // Configuration -> program: the layout, then the passes in order. `compile()` is the table of contents of Lockstep.
 //
-// A compile has two halves. The first makes the model, its derivative and its element types; it does not depend on the layout. A
-// search over layouts makes that Prefix once and asks compile() for the rest. What a layout asks for and cannot have is then a
-// value (refusal.h); the forms for commands throw it.
+// A compile has two halves. The first makes the model, its derivative and its element types; it does not depend on the layout.
+// A search over layouts makes that Prefix once and asks compile() for the rest. What a layout asks for and cannot have is then
+// a value (refusal.h); the forms for commands throw it.
 #pragma once
 
 #include <optional>
@@ -71,10 +71,10 @@ struct Compiled {
     int64_t host_bytes() const;
 };
 
-// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to a
-// layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question to
-// layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes the
-// prefix again for a layout or for kernels with another answer.
+// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to
+// a layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question
+// to layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes
+// the prefix again for a layout or for kernels with another answer.
 struct Prefix {
     Config config;                   // that it was made for
     bool is_for_fused_gelu = false;  // the second answer

@@ -1,6 +1,6 @@
-// Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a value,
-// which words it has, and how a value that the table allows is read. The rows of the table are constant data, so that they
-// compile quickly.
+// Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a
+// value, which words it has, and how a value that the table allows is read. The rows of the table are constant data, so that
+// they compile quickly.
 #pragma once
 
 #include <algorithm>

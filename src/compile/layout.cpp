@@ -91,8 +91,8 @@ Objection set_batch(const Config& config, Layout& l) {
 
 using Cuts = std::map<Axis, std::vector<int64_t>>;
 
-// Cuts the data axes, innermost first, so that the innermost sub-axes make `n` ranks. False: no cut does. Context ranks hold the
-// same parameters as data ranks do and are the innermost of them, as in torchtitan's mesh `fsdp`.
+// Cuts the data axes, innermost first, so that the innermost sub-axes make `n` ranks. False: no cut does. Context ranks hold
+// the same parameters as data ranks do and are the innermost of them, as in torchtitan's mesh `fsdp`.
 bool cut_for(int64_t n, const mesh::Degrees& degrees, Cuts& cuts) {
     for (const Axis a : {Axis::cp, Axis::dp_shard, Axis::dp_replicate}) {
         const int64_t degree = degrees[static_cast<size_t>(a)];

@@ -21,8 +21,8 @@ struct StageReport {
 StageReport report_of(const ir::Program& program, ComputesIn memory = ComputesIn::HostMemory);
 // By call of the train entry: bytes of the buffers that are in that memory while it runs, by kind.
 std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& program, ComputesIn memory);
-// By routine: how many calls of the whole step each of its calls stands for, where the step has `more` times the microbatches of
-// the program. The microbatches that are left out call what the one in the middle calls.
+// By routine: how many calls of the whole step each of its calls stands for, where the step has `more` times the microbatches
+// of the program. The microbatches that are left out call what the one in the middle calls.
 std::vector<double> calls_stood_for(const ir::Program& program, double more);
 // By pipeline rank, of all microbatches of the step; and what a rank has on average.
 std::vector<StageReport> reports_of(const Compiled& compiled);

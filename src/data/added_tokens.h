@@ -1,5 +1,5 @@
-// Finds added tokens in text, as Hugging Face's tokenizers do: leftmost, then longest. Special tokens are not found: a text that
-// spells one stays text. But like there, they hide another token that begins inside of them.
+// Finds added tokens in text, as Hugging Face's tokenizers do: leftmost, then longest. Special tokens are not found: a text
+// that spells one stays text. But like there, they hide another token that begins inside of them.
 // Immutable: one AddedTokens may serve many threads.
 #pragma once
 

@@ -171,8 +171,8 @@ void Encoder::merge_in_windows(std::string_view piece, size_t reach, std::vector
     }
 }
 
-// How many of a window's tokens lie before `settled_bytes`, and how many bytes they stand for. An unknown token that may go on is
-// not one of them.
+// How many of a window's tokens lie before `settled_bytes`, and how many bytes they stand for. An unknown token that may go on
+// is not one of them.
 size_t Encoder::settled_tokens(std::span<const int32_t> tokens, size_t settled_bytes, size_t& bytes) const {
     const TokenizerParts& parts = tokenizer_.parts_;
     size_t settled = 0, unknown = 0;

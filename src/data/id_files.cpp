@@ -24,8 +24,8 @@ T number_at(std::string_view bytes, size_t at) {
     return value;
 }
 
-// The text behind a key of numpy's header, which is a Python dictionary: {'descr': '<u2', 'fortran_order': False, 'shape': (9,),
-// }
+// The text behind a key of numpy's header, which is a Python dictionary: {'descr': '<u2', 'fortran_order': False, 'shape':
+// (9,), }
 std::string_view python_value(std::string_view header, std::string_view key) {
     const size_t at = header.find(fmt::format("'{}':", key));
     if (at == std::string_view::npos) return {};

@@ -75,8 +75,8 @@ struct Vocabulary {
     }
 };
 
-// What the flags say, else the files next to the tokenizer.json; of what documents begin with, only the flag and the manifest of a
-// prepared folder.
+// What the flags say, else the files next to the tokenizer.json; of what documents begin with, only the flag and the manifest
+// of a prepared folder.
 DocumentTokens document_tokens(const PrepareOptions& options) {
     DocumentTokens tokens = DocumentTokens::beside(options.tokenizer);
     if (!options.end_token.empty()) tokens.end = {{options.end_token, -1, "--end-token", true}};
@@ -492,8 +492,8 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     manifest_file.append(manifest.to_json());
     manifest_file.finish();
 
-    // All bytes are durable. Where data is replaced, the old manifest goes first; the new one comes last: a folder without one is
-    // not read. New shards of data that is appended to are not read before the manifest names them.
+    // All bytes are durable. Where data is replaced, the old manifest goes first; the new one comes last: a folder without one
+    // is not read. New shards of data that is appended to are not read before the manifest names them.
     if (!base) {
         remove_old_data(options.out);
         if (vocabulary.tokenizer) tokenizer_file.publish();

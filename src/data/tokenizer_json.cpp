@@ -137,7 +137,8 @@ private:
         parts_.tokens[at] = std::move(bytes);
     }
 
-    // A token that is not written in the byte alphabet can never be made of bytes; it decodes to its text, as with Hugging Face.
+    // A token that is not written in the byte alphabet can never be made of bytes;
+    // it decodes to its text, as with Hugging Face.
     void place_vocabulary() {
         for (const auto& [text, id] : vocabulary_) {
             if (added_ids_.contains(id)) {

@@ -329,7 +329,7 @@ const std::vector<Group>& groups() {
         {{Refused, "only whole heads are rotated here", {"1", "1.0"}}, {"rotary-percent"}},
         {{Refused, "every layer has the same attention here: leave it out", {"vanilla"}},
          {"softmax-type", "window-attn-skip-freq", "linear-attention-freq"}},
-        {{Refused, "no model here has biases of queries, keys and values only next to other biases, or these norms", {}},
+        {{Refused, "no model here has biases of queries, keys and values by themselves next to other biases, or these norms", {}},
          {"add-qkv-bias", "qk-layernorm", "window-size"}},
         {{Refused, "multi-head latent attention is not in this version of Lockstep", {}}, {"multi-latent-attention"}},
         {{Refused, "the model here predicts one token: leave it out", {"0"}}, {"mtp-num-layers"}},

@@ -128,8 +128,8 @@ Verdict Interpreter::test(const Words& words) {
     return Verdict::unknown(because("the test has words that it cannot have"));
 }
 
-// Of both kinds of test: depth / 3 brackets deep; depth % 3: 0 for "or", 1 for "and", 2 for one. Words of [[ ]] are not split, so
-// that "!" and "(" are never operands there.
+// Of both kinds of test: depth / 3 brackets deep; depth % 3: 0 for "or", 1 for "and", 2 for one. Words of [[ ]] are not split,
+// so that "!" and "(" are never operands there.
 Verdict Interpreter::test_expression(const Words& words, size_t& at, TestKind kind, int depth) {
     constexpr int kDeepest = 60;
     const Verdict wrong = Verdict::unknown(because("the test has words that it cannot have"));

@@ -59,8 +59,8 @@ struct Dim {
 
 enum class Reduce { Sum, Max };
 
-// Where a tensor is placed. dims: one ordered list of sub-axes per tensor dim, major to minor. partial: the set of sub-axes over
-// which the ranks' values must still be combined by `reduce`. The local shape follows and is never stored.
+// Where a tensor is placed. dims: one ordered list of sub-axes per tensor dim, major to minor. partial: the set of sub-axes
+// over which the ranks' values must still be combined by `reduce`. The local shape follows and is never stored.
 struct Placement {
     std::vector<AxisList> dims;
     AxisList partial;
@@ -267,8 +267,8 @@ struct Segment {
     bool operator==(const Segment&) const = default;
 };
 
-// A parameter as a matrix: how many of its dims make its rows; the others make its columns. Dims of heads are one, as in Hugging
-// Face's checkpoints. Nothing: it is none, or a table with a row for each token or position.
+// A parameter as a matrix: how many of its dims make its rows; the others make its columns. Dims of heads are one, as in
+// Hugging Face's checkpoints. Nothing: it is none, or a table with a row for each token or position.
 std::optional<size_t> rows_of_matrix(const Parameter& param);
 
 // Flat padded storage of parameters of one block and one element type. weights | gradients | optimizer: the data sub-axes over

@@ -15,8 +15,8 @@ namespace lockstep::job {
 
 class Checkpointing {
 public:
-    // `root`: the folder of the run's own checkpoints. It is locked where the run saves; the caller holds job.dump_folder, which
-    // may be the same.
+    // `root`: the folder of the run's own checkpoints. It is locked where the run saves; the caller holds job.dump_folder,
+    // which may be the same.
     Checkpointing(Job& job, std::string root);
 
     // Loads the latest complete checkpoint that is whole, or that of checkpoint.load_step, else initial_load_path.

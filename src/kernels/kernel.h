@@ -82,8 +82,8 @@ std::unique_ptr<Kernel> make_kernel(const KernelContext& context);
 // After those that the catalog has: of several for one op and types the first is taken.
 void add_to(ops::KernelCatalog& catalog, const std::vector<Registered>& kernels);
 ops::KernelCatalog reference_catalog();
-// What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one; only
-// kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.
+// What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one;
+// only kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.
 ops::KernelCatalog cpu_catalog(int threads_per_rank, const InstructionSets& of);
 ops::KernelCatalog cpu_catalog(int threads_per_rank);
 

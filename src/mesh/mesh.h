@@ -1,8 +1,8 @@
 // The device mesh: named axes, cut into sub-axes, and the coordinates of ranks on them. The outermost axis is that of islands,
 // which train copies of the model that differ and meet now and then (DiLoCo, arXiv 2311.08105); then come pipeline ranks (pp).
 // What is said of `all` sub-axes and of `ranks` is said of one pipeline rank of an island, `world` is an island. A sub-axis is
-// written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it. Axes of degree 1 have no
-// sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
+// written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it. Axes of degree 1 have
+// no sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
 #pragma once
 
 #include <array>

@@ -94,8 +94,8 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"mistral", 32000, 4096, 14336, 32, 32, 8, 0, 131072},
 };
 
-// Old configs have rope_theta and rope_scaling, new ones rope_parameters; rope_scaling counts where both have something. A config
-// whose layers have types may say it for each type.
+// Old configs have rope_theta and rope_scaling, new ones rope_parameters; rope_scaling counts where both have something. A
+// config whose layers have types may say it for each type.
 std::pair<const char*, Json> rope_of(const Config& c) {
     const auto says = [&](const char* key) { return c.has(key) && !(c.json().at(key).is_object() && c.json().at(key).empty()); };
     const char* key = says("rope_scaling") ? "rope_scaling" : "rope_parameters";

@@ -1,5 +1,5 @@
-// bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x by itself: a partial sum is reduced before, so
-// the bias is added once, not once a rank.
+// bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x by itself: a partial sum is reduced
+// before, so the bias is added once, not once a rank.
 // bias_gelu(x, b) {fn}: GELU of it, fn one of unary's that has a slope (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is
 // saved; the result is run again.
 // gelu(x) {fn}: the same of an operand that has its bias (passes/keep_preactivations).

@@ -1,5 +1,5 @@
-// The kernels that a backend has. The caller hands a catalog to the compiler, which includes no backend. The pass select_kernels
-// chooses among the entries and writes the names that it chose into the program.
+// The kernels that a backend has. The caller hands a catalog to the compiler, which includes no backend. The pass
+// select_kernels chooses among the entries and writes the names that it chose into the program.
 #pragma once
 
 #include <functional>

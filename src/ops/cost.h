@@ -39,7 +39,8 @@ struct CollectiveRow {
     double core_s = 0;       // the part of time_s in which a member's thread computes; the rest is waking up
 };
 
-// A cache level shared by `cores` cores. price_beyond: the cost of a miss, from 0 (as in the nearest cache) to 1 (as in memory).
+// A cache level shared by `cores` cores. price_beyond: the cost of a miss, from 0 (as in the nearest cache)
+// to 1 (as in memory).
 struct CacheLevel {
     double bytes = 0;
     int cores = 1;
@@ -92,8 +93,8 @@ struct CostTable {
     std::vector<CollectiveRow> collectives;
 };
 
-// A resource model of one op: by itself it takes max(core_s, memory_s); where several run at once they share the memory, and each
-// needs it, all for itself, for memory_s.
+// A resource model of one op: by itself it takes max(core_s, memory_s); where several run at once they share the memory, and
+// each needs it, all for itself, for memory_s.
 struct OpCost {
     double core_s = 0, memory_s = 0;
     bool measured = false;  // by rows of this kernel

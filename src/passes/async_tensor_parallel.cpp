@@ -66,7 +66,8 @@ private:
         std::vector<TensorId> arrived;
     };
 
-    // The op, or what has taken its place, is at or before the op `by` of the old list. Values of ports are there from the start.
+    // The op, or what has taken its place, is at or before the op `by` of the old list.
+    // Values of ports are there from the start.
     bool is_there(TensorId t, int by) const {
         const int maker = made_by_[static_cast<size_t>(t)];
         return maker < 0 || moved_to_[static_cast<size_t>(maker)] < by;
@@ -296,8 +297,8 @@ struct Parted {
     std::vector<int> part_of_op;
 };
 
-// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has come
-// from the other side is read.
+// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has
+// come from the other side is read.
 std::vector<int> parts_of(const Routine& r, const std::vector<bool>& overlaps) {
     std::vector<bool> arrives(r.tensors.size(), false);  // made on the other side, and not read yet
     std::vector<int> out(overlaps.size());

@@ -294,8 +294,9 @@ private:
         return out;
     }
 
-    // The runs after which a unit's gradient is reduced: the last run of each microbatch. If microbatches interleave, as they do
-    // for the head, whose loss runs with the forwards, no microbatch's part is complete by itself: then once, after the last run.
+    // The runs after which a unit's gradient is reduced: the last run of each microbatch. If microbatches interleave, as they
+    // do for the head, whose loss runs with the forwards, no microbatch's part is complete by itself:
+    // then once, after the last run.
     std::vector<size_t> ends_of_windows(const std::vector<Run>& runs, const std::vector<size_t>& adding) const {
         if (options_.reduce == ReduceGradients::OnceAStep) return {adding.back()};
         std::vector<size_t> ends;

@@ -106,8 +106,9 @@ private:
         if (accepts_any_dtype(op)) return std::nullopt;
         return o_.narrow;
     }
-    // The type that an op asks of an operand. An op that accepts any type asks for the type of its result; if that type is fixed,
-    // as a float64 sum's is, for the wide type. nullopt: no preference, as for the rows of a scatter, which are added one by one.
+    // The type that an op asks of an operand. An op that accepts any type asks for the type of its result; if that type is
+    // fixed, as a float64 sum's is, for the wide type.
+    // nullopt: no preference, as for the rows of a scatter, which are added one by one.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
         std::optional<Dtype> type = wanted(op, operand);
         if (type || op.kind == ir::kScatter) return type;

@@ -18,8 +18,8 @@ std::string with_reserve(std::string of, int64_t reserve) {
     return reserve > 0 ? fmt::format("{} less {} of reserve", of, telemetry::gib(reserve)) : of;
 }
 
-// What cluster.memory_gib_per_rank says, less the reserve. `has`: bytes that a rank of the machine has, which `of_machine` names;
-// nothing: not said. UserError check.memory_above_device: the key says more.
+// What cluster.memory_gib_per_rank says, less the reserve. `has`: bytes that a rank of the machine has, which `of_machine`
+// names; nothing: not said. UserError check.memory_above_device: the key says more.
 Capacity declared(const compile::Config& config, int64_t reserve, const std::optional<int64_t>& has,
                   const std::string& of_machine) {
     const double gib = config.cluster.memory_gib_per_rank;

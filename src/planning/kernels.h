@@ -9,8 +9,8 @@
 
 namespace lockstep::planning {
 
-// All kernels of this process use runtime.instruction_set from now on. UserError recipe.instruction_set: this processor has none
-// such.
+// All kernels of this process use runtime.instruction_set from now on. UserError recipe.instruction_set: this processor has
+// none such.
 void use_instruction_set(const compile::Config& config);
 
 // The kernels of this build for this processor and `threads` a rank, as runtime.kernels, instruction_set and disabled_kernels

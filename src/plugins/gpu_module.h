@@ -36,8 +36,8 @@ using ModuleFunction = const GpuModule* (*)();
 // "0.1.0, 9a1af66b2c, GCC 12.2.0"
 std::string build_text();
 
-// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for next to the
-// program, and in the folder of libraries next to that.
+// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for next to
+// the program, and in the folder of libraries next to that.
 inline constexpr const char* kModuleVariable = "LOCKSTEP_GPU_MODULE";
 void use_gpu_module(const std::string& file);
 

@@ -26,8 +26,8 @@ struct LoadParts {
 // A model may have a larger vocabulary than the weights that it begins with: what they lack stays as it is.
 enum class Vocabulary { Same, MayBeLarger };
 
-// Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError checkpoint.*
-// where a file is damaged or of another model; the trainer may then load another one.
+// Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError
+// checkpoint.* where a file is damaged or of another model; the trainer may then load another one.
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {},
                           Vocabulary vocabulary = Vocabulary::Same);
 // Only the weights, into ranks that run any program of the same model: from a checkpoint with this manifest, from a folder of

@@ -18,8 +18,8 @@ auto other_queues() {
 }
 
 // The compute queue is played on the thread that calls start(). With communication threads each other queue of the step has its
-// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread
-// that asks for it.
+// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the
+// thread that asks for it.
 class ThreadsPlayer final : public Player {
 public:
     ThreadsPlayer(Playing& playing, const ThreadsOptions& options) : playing_(playing), options_(options) {

@@ -98,9 +98,9 @@ void Ranks::meet_islands(const RanksOptions& options) {
     }
 }
 
-// Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take equally
-// long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor while the
-// others share another.
+// Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take
+// equally long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor
+// while the others share another.
 void Ranks::pin(size_t place, ExecutorOptions& own) const {
     const std::vector<int> cpus = usable_cpus();
     own.comm_cpus = cpus;  // any: what computing leaves over

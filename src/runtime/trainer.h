@@ -41,8 +41,8 @@ public:
     void admit_islands();
 
     StepResult step();
-    // As step(); on a GPU the next step is begun before the result of this one is waited for, so that the GPU never waits for the
-    // host. Then nothing but another step may follow.
+    // As step(); on a GPU the next step is begun before the result of this one is waited for, so that the GPU never waits for
+    // the host. Then nothing but another step may follow.
     StepResult step_and_begin_next();
     bool has_begun_next() const { return begun_.has_value(); }
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;

@@ -19,8 +19,8 @@ struct Step {
     bool operator==(const Step&) const = default;
 };
 
-// Transfers are placed where they are made if actions take as long as `cost` says (more than nothing): a receive behind what its rank
-// runs when the sender is done. Requires a legal table. Idle cells are left out.
+// Transfers are placed where they are made if actions take as long as `cost` says (more than nothing): a receive behind what
+// its rank runs when the sender is done. Requires a legal table. Idle cells are left out.
 std::vector<std::vector<Step>> with_transfers(const Table& table, Cost cost);
 
 }  // namespace lockstep::schedules

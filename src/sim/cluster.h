@@ -17,8 +17,8 @@
 
 namespace lockstep::sim {
 
-// What joins the blocks of the level below (of one rank each, at first) to blocks of `ranks` consecutive ranks. The members of a
-// group that are in one block below use its ports together; the groups of one op share the ports evenly.
+// What joins the blocks of the level below (of one rank each, at first) to blocks of `ranks` consecutive ranks. The members of
+// a group that are in one block below use its ports together; the groups of one op share the ports evenly.
 struct LinkLevel {
     int64_t ranks = 0;              // 0: any number
     mesh::Link link;                // of a port
@@ -83,8 +83,8 @@ struct Stack {
     bool reduces_last = false;     // gradients are reduced when all backwards are over, rather than during them
     bool transfers_block = false;  // a rank computes nothing while it sends to or receives from another pipeline rank
     bool merged_products = false;  // products that share an operand, or add to one result, are one product
-    // Of a rank: where updated weights go to the others by one broadcast from each owner in turn, what each costs in addition to its
-    // bytes.
+    // Of a rank: where updated weights go to the others by one broadcast from each owner in turn, what each costs in addition
+    // to its bytes.
     double broadcast_s = 0;        // 0: by one gather
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
@@ -137,8 +137,8 @@ struct Cluster {
 };
 
 // The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels and machine.chip name,
-// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on names,
-// and those of the stack.
+// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on
+// names, and those of the stack.
 struct Source {
     enum class Of { Kernels, Chip, Cluster, Stack } of;
     std::string path;

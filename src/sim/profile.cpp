@@ -204,7 +204,8 @@ private:
     void add_hosts(Segment& s, const ir::Routine& r, const ir::Op& op) const {
         const ops::HostBytes sent = ops::bytes_sent(p_, r, op, topology_, groups_);
         const double across = *std::max_element(sent.by_host.begin(), sent.by_host.end());
-        // What was measured between processes has a leader's own part in it. That the others copy when it is done is not counted.
+        // What was measured between processes has a leader's own part in it.
+        // That the others copy when it is done is not counted.
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
         if (core_s > 0) s.core_s = core_s, s.link_s = 0, s.computing = sent.leaders;

@@ -23,8 +23,8 @@ struct Simulated : StepTime {
     double measured_share = 0;            // of the ops' time: from measured rows rather than rates
 };
 
-// What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the machine
-// itself have measured.
+// What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the
+// machine itself have measured.
 double factor_of(const Cluster& cluster, int64_t ranks);
 
 // A step on devices whose ops have ended after `played_s`, with what no op accounts for.

@@ -1,7 +1,7 @@
 // What a rank of another software than Lockstep allocates: an estimate from the compiled programs. They say which blocks run in
 // which order, in which local shapes; [memory] of the stack's file says what that software keeps of each op until its backward.
-// PyTorch's autograd keeps the operands that an op's derivative reads: of a product its input, of a norm its input, of attention
-// queries, keys, values, result and a sum for each row.
+// PyTorch's autograd keeps the operands that an op's derivative reads: of a product its input, of a norm its input, of
+// attention queries, keys, values, result and a sum for each row.
 //
 // A routine whose backward computes products again (activation checkpointing) keeps what its frame holds in Lockstep's program.
 #pragma once

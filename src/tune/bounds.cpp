@@ -48,8 +48,8 @@ double slack_of(const Choice& c) { return c.async_tensor_parallel ? kAsyncSlack 
 // What a pipeline rank has at a step's fullest moment.
 struct Held {
     std::vector<size_t> blocks;  // positions in Whole::blocks
-    // When a backward begins: bytes saved, and what the backward of its last layer needs in addition. Of the fullest moment, and
-    // of that once each stage of the rank has sums of gradients; -1: never.
+    // When a backward begins: bytes saved, and what the backward of its last layer needs in addition. Of the fullest moment,
+    // and of that once each stage of the rank has sums of gradients; -1: never.
     int64_t frames = 0, frames_later = -1;
     std::optional<size_t> layer;  // that the working set of the fullest moment is of: a position in Whole::blocks
     double busy_s = 0;            // of a microbatch

@@ -123,8 +123,8 @@ bool only_communicates(const ir::Routine& r) {
            std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
-// A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor a
-// part before it reads that.
+// A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor
+// a part before it reads that.
 bool may_run_ahead(const ir::Program& p, size_t i) {
     if (p.routines[i].kind != ir::RoutineKind::Backward) return false;
     for (size_t k = i; p.routines[k].port(ir::PortRole::DY) < 0; --k) {

@@ -1,6 +1,6 @@
-// Which part of a long training is useful, where devices fail: the rest saves checkpoints, repeats lost steps and restarts. After
-// Young, "A first order approximation to the optimum checkpoint interval", 1974, and Daly, "A higher order estimate of the
-// optimum checkpoint interval for restart dumps", 2006. Failures are independent of each other and of what the job does.
+// Which part of a long training is useful, where devices fail: the rest saves checkpoints, repeats lost steps and restarts.
+// After Young, "A first order approximation to the optimum checkpoint interval", 1974, and Daly, "A higher order estimate of
+// the optimum checkpoint interval for restart dumps", 2006. Failures are independent of each other and of what the job does.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from the
-// kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
+// Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from
+// the kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
 //
-// Guarantees: unless Options::stop ends it, the result does not depend on the machine or on chance. With Options::prune off it is
-// the same, later.
+// Guarantees: unless Options::stop ends it, the result does not depend on the machine or on chance. With Options::prune off it
+// is the same, later.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
-// Which layouts there are for a model, a global batch and a number of ranks. A layout is a change of the recipe's configuration;
-// model, data, element types and optimizer stay.
+// Which layouts there are for a model, a global batch and a number of ranks. A layout is a change of the recipe's
+// configuration; model, data, element types and optimizer stay.
 //
 // The space is a list of families. A family fixes what decides the time of the pipeline: degrees, schedule, microbatch,
-// recompute. Its members differ in how states are split over its data ranks, and in prefetch. Keys that a flag of the command set
-// are held; so are levels of [partition] that the recipe names, and what crosses ranks quantized.
+// recompute. Its members differ in how states are split over its data ranks, and in prefetch. Keys that a flag of the command
+// set are held; so are levels of [partition] that the recipe names, and what crosses ranks quantized.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a job has to know to meet other islands: where the service is, and the secret of this launch. `lockstep launch` writes it
-// to a file that nobody else can read, and names the file in the environment.
+// What a job has to know to meet other islands: where the service is, and the secret of this launch. `lockstep launch` writes
+// it to a file that nobody else can read, and names the file in the environment.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@ struct Options {
 // makes it at the same time.
 std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options = {});
 
-// NCCL's sums in switches differ between runs. Sets NCCL_NVLS_ENABLE=0, unless the variable is set: NCCL has no other switch. To
-// be called before a transport is made.
+// NCCL's sums in switches differ between runs. Sets NCCL_NVLS_ENABLE=0, unless the variable is set: NCCL has no other switch.
+// To be called before a transport is made.
 void avoid_sums_in_switches();
 
 // "NCCL 2.28.9"

@@ -1,6 +1,6 @@
-// Products of bfloat16 by AMX: C is made in blocks of 2 x 2 tiles of 16 x 16 floats; a step of the sum takes two tiles of 16 rows
-// x 32 bfloat16 of A and two of 16 pairs x 16 columns of B. Four loads for four products: what eight tiles allow at best. Include
-// only from sources compiled for AMX.
+// Products of bfloat16 by AMX: C is made in blocks of 2 x 2 tiles of 16 x 16 floats; a step of the sum takes two tiles of 16
+// rows x 32 bfloat16 of A and two of 16 pairs x 16 columns of B. Four loads for four products: what eight tiles allow at best.
+// Include only from sources compiled for AMX.
 #pragma once
 
 #include <immintrin.h>

@@ -120,8 +120,8 @@ struct ForwardBlock {
     }
 };
 
-// Of the backward pass: `size` keys of a head, or queries of a member of its group. The other side are queries of each member, or
-// keys. Blocks are placed as above.
+// Of the backward pass: `size` keys of a head, or queries of a member of its group. The other side are queries of each member,
+// or keys. Blocks are placed as above.
 template <bool own_keys>
 struct BackwardBlock {
     int first, batch, head, member, last_member;

@@ -50,7 +50,8 @@ struct Grid {
     unsigned blocks, threads;  // of a block
     unsigned shared_bytes = 0;
 };
-// For which a launch can ask: that of gfx90a, and of sm_80, which has the least of NVIDIA's that these kernels are compiled for.
+// For which a launch can ask: that of gfx90a, and of sm_80,
+// which has the least of NVIDIA's that these kernels are compiled for.
 #if defined(__HIPCC__)
 inline constexpr unsigned kMostSharedBytes = 64 << 10;
 #else

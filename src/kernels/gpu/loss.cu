@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 // A block has a row and keeps what its shared memory holds of it: the row comes from memory once, and what is left of it a
-// second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein, 2018).
-// `held`: elements, of whole passes of the block.
+// second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein,
+// 2018). `held`: elements, of whole passes of the block.
 template <int Threads, int W, class T>
 __global__ void __launch_bounds__(Threads)
     cross_entropy_gradient_kernel(int n, int held, const float* d_nll, const float* d_t, const float* logits,

@@ -1,6 +1,6 @@
-// Products of small matrices by a warp, their operands from shared memory, and copies into shared memory that overlap with other
-// work: mma, ldmatrix and cp.async of NVIDIA, and the same for HIP by exchanges between lanes. Lane l holds, with g = l / 4 and
-// t = l % 4, two elements a word, the lower half first:
+// Products of small matrices by a warp, their operands from shared memory, and copies into shared memory that overlap with
+// other work: mma, ldmatrix and cp.async of NVIDIA, and the same for HIP by exchanges between lanes. Lane l holds, with g = l /
+// 4 and t = l % 4, two elements a word, the lower half first:
 //   left [16 rows, 16]: rows g, g + 8, g, g + 8; columns 2t and 2t + 1, in words 2 and 3 plus 8
 //   right [16, 8 columns]: column g; rows 2t and 2t + 1, in word 1 plus 8
 //   sum [16, 8], floats: row g, in 2 and 3 plus 8; columns 2t, 2t + 1, 2t, 2t + 1

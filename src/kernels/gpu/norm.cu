@@ -6,8 +6,8 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
-// The norm of s = x + residual, or, without a residual, of x (s is not written). y = (x - mean) rstd w + b; RMSNorm has neither a
-// mean nor b. x, residual, s, y: [rows, n]; w, b: [n]; mean, rstd: [rows]. s may alias x or residual, y what is of its type.
+// The norm of s = x + residual, or, without a residual, of x (s is not written). y = (x - mean) rstd w + b; RMSNorm has neither
+// a mean nor b. x, residual, s, y: [rows, n]; w, b: [n]; mean, rstd: [rows]. s may alias x or residual, y what is of its type.
 template <class S, class T, class W>
 struct Norm {
     const S *x, *residual;
@@ -83,8 +83,8 @@ struct NormBackward {
     float* sums;
 };
 
-// With g = dy w and xn = (x - mean) rstd: dx = rstd (g - mean(g) - xn mean(g xn)) + also; sums of dy xn, and of dy, over the rows
-// of a block. RMSNorm has no mean(g).
+// With g = dy w and xn = (x - mean) rstd: dx = rstd (g - mean(g) - xn mean(g xn)) + also; sums of dy xn, and of dy, over the
+// rows of a block. RMSNorm has no mean(g).
 template <int Threads, int W, bool centered, class S, class Weight>
 __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel(int64_t rows, int n, NormBackward<S, Weight> a) {
     __shared__ float parts[kBlock / kLanes];

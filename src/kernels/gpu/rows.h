@@ -56,7 +56,8 @@ public:
             store(memory_ + i, sum);
         }
     }
-    // Into sums [n] of the block. Where rows are short, each of the block's groups has some: they are added in the groups' order.
+    // Into sums [n] of the block. Where rows are short, each of the block's groups has some:
+    // they are added in the groups' order.
     __device__ void write(int n, float* sums, float* shared) {
         const int group = static_cast<int>(thread()) / Threads;
         float* const own = Threads == kBlock ? sums : shared + group * n;

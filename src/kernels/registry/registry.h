@@ -3,8 +3,8 @@
 //   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
 //     operand's type holds for any more operands
 //   make(context): the kernel for one op of a rank
-// and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to which
-// the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
+// and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to
+// which the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
 // A kernel that several backends have takes the backend as B, a struct with
 //   kName: what the names of its kernels begin with
 //   place(args): what its functions get first: threads, or the vendor's queue
