@@ -49,7 +49,7 @@ struct CompileOptions {
     std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
     // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
     bool place_buffers = true;
-    std::optional<int64_t> only_pipeline_rank = {};  // only its program is made, where nobody asks for the others'
+    std::optional<int64_t> only_pipeline_rank = {};  // only the program of this one is made: nobody asks for the others
 };
 
 struct Compiled {

@@ -19,7 +19,7 @@ bool is_flat(const Routine& r, TensorId t) {
     return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;
 }
 
-bool stands_as(const ir::Placement& expected, const ir::Placement& given) {
+bool is_placed_as(const ir::Placement& expected, const ir::Placement& given) {
     return expected.dims == given.dims && expected.partial == given.partial;
 }
 
@@ -35,7 +35,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
         if (dim >= expected.dims.size()) return wrong("it has no such dim");
         expected.dims[dim] = mesh::join(expected.dims[dim], op.group);
         const ir::Placement& given = r.tensors[op.out[0]].placement;
-        return stands_as(expected, given) ? std::nullopt : wrong("the result is placed otherwise");
+        return is_placed_as(expected, given) ? std::nullopt : wrong("the result is placed otherwise");
     }
     const mesh::CollectiveTraits& traits = ir::traits_of(op);
     if (!traits.symmetric) {
@@ -86,7 +86,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
                 if (mesh::meet(axes, op.group)) return wrong("its operand is split over the group");
             }
         }
-        if (!stands_as(expected, out.placement)) return wrong("the result is placed otherwise");
+        if (!is_placed_as(expected, out.placement)) return wrong("the result is placed otherwise");
     }
     return std::nullopt;
 }

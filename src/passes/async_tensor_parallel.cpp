@@ -108,7 +108,7 @@ private:
         scatters_[i] = std::move(s);
     }
 
-    // What makes `t`, which `scatter` sums, only for the op `reader`.
+    // What makes `t`, which `scatter` sums, for the op `reader` and no other.
     bool add_to_cone(TensorId t, const Op& scatter, size_t reader, DimId dim, Scatter& s) {
         const int maker = made_by_[static_cast<size_t>(t)];
         if (maker < 0 || r_.tensors[t].port >= 0) return false;

@@ -21,15 +21,15 @@ using ir::Routine;
 using ir::TensorId;
 
 // What one routine tells the next: placements of saved values by name, and of states.
-using Standing = std::map<std::string, Placement>;
-using StatesStanding = std::map<ir::StateId, Placement>;
+using PlacementOfValue = std::map<std::string, Placement>;
+using PlacementOfState = std::map<ir::StateId, Placement>;
 
 // Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result that has value v.
 class Sharder {
 public:
     // `reader`: the backward that reads this routine's frame, or nullptr.
-    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader, const Standing& saved,
-            const StatesStanding& states)
+    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader,
+            const PlacementOfValue& saved, const PlacementOfState& states)
         : mesh_(mesh), table_(table), f_(f), reader_(reader), saved_(saved), states_(states) {
         r_ = f;
         r_.tensors.clear();
@@ -394,8 +394,8 @@ private:
     const ShardingTable& table_;
     const Routine& f_;
     const Routine* reader_;
-    const Standing& saved_;
-    const StatesStanding& states_;
+    const PlacementOfValue& saved_;
+    const PlacementOfState& states_;
     Routine r_;
     std::vector<std::vector<Use>> users_;
     std::vector<int> maker_;
@@ -434,8 +434,8 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
 
     // Forwards before their backwards, so that saved values' placements are known.
     const std::vector<Routine> global = program.routines;
-    std::map<std::string, Standing> saved;  // by block
-    StatesStanding states;
+    std::map<std::string, PlacementOfValue> saved;  // by block
+    PlacementOfState states;
     for (size_t i = 0; i < global.size(); ++i) {
         const Routine& f = global[i];
         const Routine* reader = nullptr;
