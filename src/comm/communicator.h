@@ -32,7 +32,8 @@ enum class ReduceOp { Sum, Max };
 //   AllReduce:      in and out are blocks
 //   AllToAll:       in [outer, dim * n, inner]; its block k goes to member k; out has the block of member k at place k, and
 //                   is [outer_out, n, the rest of a block]. outer_out = outer: as MPI and NCCL have it
-//   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read and may be null
+//   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read
+//                   and may be null
 //   Permute:        in and out are blocks; out is the in of the member `by` positions before this one, around the group
 //   Send, Recv:     in, or out, is a block; the other is unused. Not with other kinds in a launch
 //   Wait:           for the earliest launch of sends that was not waited for yet; alone in its launch, and no field counts

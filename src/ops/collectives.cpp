@@ -11,7 +11,8 @@
 //   slice {dim}            no communication: a rank keeps its part, the dim gains the sub-axes
 //   send {peer}            over pp: the operand goes to the rank of the same coordinates in the pipeline rank `peer`
 //   recv {peer}            the result comes from there
-//   wait {peer}            for the receipt of the earliest operand sent there that was not waited for; until then its bytes stay
+//   wait {peer}            for the receipt of the earliest operand sent there that was not waited for;
+//                          until then its bytes stay
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
