@@ -20,7 +20,7 @@ inline WhichStates saved_as(std::string saved) {
 
 enum class StateBytes { Live, Snapshot };  // a state, or what the entry `snapshot` has made of it
 
-// f(run, state, buffer) for every run of these states on the executor's rank, cut into pieces; the run's elements stand at
+// f(run, state, buffer) for every run of these states on the executor's rank, cut into pieces; the run's elements are at
 // run.local_begin of the buffer.
 using OfStateRun = std::function<void(const Run&, const ir::State&, int buffer)>;
 void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes = StateBytes::Live);
