@@ -29,11 +29,11 @@ void set_messages(std::function<void(MessageLevel, std::string_view)> take);
 // On standard error, as the commands print them, with a table of steps and a progress bar.
 void print_messages();
 
-// The file of the module for GPUs (docs/gpu.md), before the first recipe with runtime.kernels = "cuda". Without it the module is
-// looked for beside the program. The library reads no variable of the environment.
+// The file of the module for GPUs (docs/gpu.md), before the first recipe with runtime.kernels = "cuda". Without it the module
+// is looked for next to the program. The library reads no variable of the environment.
 void use_gpu_module(const std::string& file);
 
-// Keys with values as they would stand in TOML; quotes are optional: {"training.steps", "100"}.
+// Keys with values as they would be in TOML; quotes are optional: {"training.steps", "100"}.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // One pipeline rank: the bytes of a rank by kind, and its FLOPs in a step. Bytes are those of the device's memory if ranks have
@@ -41,7 +41,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 struct Stage {
     int64_t pipeline_rank = 0, total_bytes = 0;
     std::map<std::string, int64_t> bytes;
-    int64_t host_bytes = 0;  // of the host's memory beside a device's: pinned copies of the states, for checkpoints
+    int64_t host_bytes = 0;  // of the host's memory, not a device's: pinned copies of the states, for checkpoints
     double flops_model = 0, flops_executed = 0;
 };
 
@@ -52,7 +52,7 @@ struct Pass {
 struct Program {
     int64_t ranks = 0, parameters = 0, microbatches = 0, global_batch = 0, seq_len = 0;
     int64_t bytes_of_a_rank = 0, bytes_of_all_ranks = 0;
-    int64_t host_bytes_of_a_rank = 0;  // beside a device's memory
+    int64_t host_bytes_of_a_rank = 0;  // apart from a device's memory
     std::vector<Pass> passes;
     std::string text;  // as `lockstep show` prints it
 };
@@ -121,8 +121,8 @@ struct Step {
     std::string checkpoint;              // folder of the latest complete one; empty: none
 };
 struct TrainOptions {
-    // Called after each step in the calling thread. False stops the run, with a checkpoint if checkpoint.enable is true. What it
-    // throws ends the run without one.
+    // Called after each step in the calling thread. False stops the run, with a checkpoint if checkpoint.enable is true. What
+    // it throws ends the run without one.
     std::function<bool(const Step&)> on_step;
     std::vector<std::string> watch;  // tensors whose values are written under job.dump_folder after each step
     std::string cluster;             // file of this machine's roofs; empty: they are measured
@@ -181,7 +181,7 @@ private:
 };
 
 // metrics.jsonl of a run (its path, or the run's folder): a column by name, a value by logged step, NaN where a line lacks it.
-// "step" is a column. Steps that were repeated after a resume stand once. UserError metrics.cannot_read.
+// "step" is a column. Steps that were repeated after a resume are there once. UserError metrics.cannot_read.
 std::map<std::string, std::vector<double>> read_metrics(const std::string& path);
 
 }  // namespace lockstep

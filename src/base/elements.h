@@ -1,5 +1,5 @@
-// Elements of the float types: one by one from memory whose type is known at run time, and rows of them turned into another type,
-// exact where the wider type holds the value, else rounded once, to nearest, ties to even. Not for the step path.
+// Elements of the float types: one by one from memory whose type is known at run time, and rows of them turned into another
+// type, exact where the wider type holds the value, else rounded once, to nearest, ties to even. Not for the step path.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// float16 (IEEE binary16) as a storage type. Arithmetic happens in float or double; a store rounds to the nearest, ties to even,
-// keeps NaN, and makes what lies beyond 65504 infinite. All of it is inlined always, so that sources compiled for one instruction
-// set may use it. No conversion makes a float below 2^-126: processors that flush those to zero give the same results.
+// float16 (IEEE binary16) as a storage type. Arithmetic happens in float or double; a store rounds to the nearest, ties to
+// even, keeps NaN, and makes what lies beyond 65504 infinite. All of it is inlined always, so that sources compiled for one
+// instruction set may use it. No conversion makes a float below 2^-126:
+// processors that flush those to zero give the same results.
 #pragma once
 
 #include <bit>

@@ -30,7 +30,7 @@ private:
 // use up the stack. Does the text go deeper than any file that Lockstep reads?
 inline constexpr int kDeepestJson = 64;
 bool is_deep(std::string_view json);
-// For Json::parse: leaves out what stands deeper.
+// For Json::parse: leaves out what is nested deeper.
 template <class Json>
 bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
     return depth <= kDeepestJson;
@@ -39,7 +39,7 @@ bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
 // Python reads and writes NaN, Infinity and -Infinity, which are no JSON: the text with `instead` in their places.
 std::string without_nonfinite(std::string_view json, std::string_view instead);
 
-// How JSON of a user is read in all of Lockstep: what stands too deep is left out. Comments are "//" and "/* */". Throws
+// How JSON of a user is read in all of Lockstep: what is nested too deep is left out. Comments are "//" and "/* */". Throws
 // JsonError.
 enum class JsonComments { Refused, Skipped };
 template <class Json>
@@ -65,7 +65,7 @@ template <class Json>
 int64_t whole_number(const Json& value) {
     if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
         throw std::runtime_error(value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40) +
-                                 " stands in it where a whole number belongs");
+                                 " is in it where a whole number belongs");
     return value.template get<int64_t>();
 }
 

@@ -15,7 +15,7 @@ const std::string& nearest(std::string_view word, const std::vector<std::string>
 // The same, or empty where even that one has little in common with the word.
 std::string nearest_if_close(std::string_view word, const std::vector<std::string>& known);
 
-// For dotted keys: what stands after the last dot counts most, and there words in another order or left out count little.
+// For dotted keys: what comes after the last dot counts most, and there words in another order or left out count little.
 // "lr" finds "optimizer.lr", "lr_scheduler.lr_min" finds "lr_scheduler.min_lr_factor".
 const std::string& nearest_key(std::string_view key, const std::vector<std::string>& known);
 

@@ -1,5 +1,5 @@
-// Files and folders that outlive a crash: written under a temporary name ending in ".partial", put on the disk, given their name,
-// and the name put on the disk, in this order. So what has its final name is whole, and what is not whole says so.
+// Files and folders that outlive a crash: written under a temporary name ending in ".partial", put on the disk, given their
+// name, and the name put on the disk, in this order. So what has its final name is whole, and what is not whole says so.
 // Everything that the system refuses is UserError file.cannot_write, with the path as key and the system's reason.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace lockstep {
 constexpr std::string_view kPartial = ".partial";
 std::filesystem::path partial(const std::filesystem::path& path);  // the temporary name
 
-// A new file, or an old one emptied, or one that another process has made and that several write. What is written may be lost in
-// a crash until close() has returned.
+// A new file, or an old one emptied, or one that another process has made and that several write. What is written may be lost
+// in a crash until close() has returned.
 class OutputFile {
 public:
     enum class Open { New, Existing };
@@ -66,8 +66,8 @@ void make_folder(const std::filesystem::path& folder);
 // Puts the names in a folder on the disk; file systems that cannot are taken as they are.
 void sync_folder(const std::filesystem::path& folder);
 
-// Gives the file or folder partial(path), which must be on the disk, its name, and puts the name on the disk. An older folder of
-// that name takes the temporary one in the same instant where the file system can, and is removed.
+// Gives the file or folder partial(path), which must be on the disk, its name, and puts the name on the disk. An older folder
+// of that name takes the temporary one in the same instant where the file system can, and is removed.
 void publish(const std::filesystem::path& path);
 
 // Removes what an interrupted writer has left in a folder (not below it): every name that ends in ".partial".

@@ -1,4 +1,5 @@
-// Independent work on all processors, for what is not on the path of a step: compiling and checking the programs of many stages.
+// Independent work on all processors, for what is not on the path of a step:
+// compiling and checking the programs of many stages.
 #pragma once
 
 #include <cstddef>

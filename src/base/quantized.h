@@ -4,8 +4,8 @@
 //
 // e is the least with which every |x| is at most the largest q times 2^e, and q is x 2^-e rounded: to nearest, ties to even; or
 // at random, up or down with a mean of x 2^-e. So the largest q is more than half of what it may be, unless e is the type's
-// least: quantizing to nearest what was dequantized gives the same bytes. q 2^e is exact in each float type. If an element is no
-// finite number, none of the block's is: e is kNotFinite.
+// least: quantizing to nearest what was dequantized gives the same bytes. q 2^e is exact in each float type. If an element is
+// no finite number, none of the block's is: e is kNotFinite.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline constexpr int8_t kNotFinite = -128;
 // Elements of a block. Four bits have 15 values, so that fewer elements must share a scale.
 constexpr int64_t quantized_block(int64_t bits) { return bits == 4 ? 32 : bits == 8 ? 256 : 1; }
 
-// More bits are those of a float, which goes beside quantized ones as it is.
+// More bits are those of a float, which travels with quantized ones as it is.
 constexpr bool is_quantized(int64_t bits) { return bits <= 8; }
 
 // Bytes of these elements in blocks. `elements` is a multiple of a block.

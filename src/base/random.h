@@ -35,7 +35,7 @@ constexpr double normal_draw(uint64_t stream, uint64_t index) {
 
 // Dropout. An element is dropped where its bits are below the threshold. Its bits depend on the place in the model (site and
 // layer), the token (its noise, which knows seed, sample and place in the sample), the head if there is one, and the element's
-// index in its row: never on where it stands or when it is computed.
+// index in its row: never on where it is or when it is computed.
 constexpr uint32_t token_noise(uint64_t seed, uint64_t sample, uint64_t token) {
     return static_cast<uint32_t>(splitmix64(splitmix64(splitmix64(seed) + sample) + token) >> 32);
 }

@@ -8,7 +8,8 @@ namespace {
 constexpr size_t kMostTomlBytes = size_t{2} << 20;
 constexpr int kMostTomlParts = 16, kMostTomlDepth = 32;
 
-// Walks over a text as far as toml++ would, and further: where the text is no TOML any more, toml++ stops at an error of its own.
+// Walks over a text as far as toml++ would, and further:
+// where the text is no TOML any more, toml++ stops at an error of its own.
 class TomlDepth {
 public:
     explicit TomlDepth(std::string_view text) : text_(text) {}
@@ -25,8 +26,7 @@ public:
             else if (c == ']' || c == '}') depth_ = std::max(0, depth_ - 1);
             if (c == '\n') ++line_;
             if (c == '\n' || c == '=' || c == ',' || c == '[' || c == '{') parts_ = 1;
-            if (depth_ > kMostTomlDepth)
-                return "lists and tables stand in each other more than 32 deep, which no file of Lockstep needs";
+            if (depth_ > kMostTomlDepth) return "lists and tables are nested more than 32 deep, which no file of Lockstep needs";
         }
         return nullptr;
     }
@@ -50,7 +50,7 @@ private:
                 return;
             } else {
                 const size_t marks = std::min(text_.find_first_not_of(quote, at_), text_.size()) - at_;
-                at_ += std::min<size_t>(marks, 5);  // two of its own may stand before the three that close it
+                at_ += std::min<size_t>(marks, 5);  // two of its own may come before the three that close it
                 if (marks >= 3) return;
             }
         }

@@ -13,8 +13,8 @@ namespace lockstep::calibration {
 // fitted to, four in five lie within the band (docs/accuracy.md).
 constexpr double kUnexplained = 0.07;
 
-// The same of each part of a machine (chip, network, stack) that no published run was held against, and of each that runs of one
-// source alone were: from the bias of each left-out source (docs/accuracy.md, "The band").
+// The same of each part of a machine (chip, network, stack) that no published run was held against, and of each that runs of
+// only one source were: from the bias of each left-out source (docs/accuracy.md, "The band").
 constexpr double kNeverSeen = 0.13, kOfOneSource = 0.05;
 
 // Of a step: the parts that its ranks use. One rank alone uses no network.
@@ -30,7 +30,8 @@ struct Band {
 Band band_around(double step_s, double deviation);
 
 // The deviation of the logarithm of the step time, `step_s` with these values, that these programs have on a machine: of each
-// constant alone, moved by its spread, of each part that few runs were on, and of the unexplained, as if they were independent.
+// constant by itself, moved by its spread, of each part that few runs were on, and of the unexplained,
+// as if they were independent.
 double deviation_of(double step_s, const compile::Compiled& compiled, const compile::RankThreads& rank_threads,
                     const Constants& constants, const Constants::Sources& sources, const std::vector<double>& values,
                     const std::vector<double>& spreads, const std::vector<sim::Part>& parts);

@@ -39,8 +39,8 @@ toml::table* table_of(toml::table& tables, const std::string& key) {
 
 std::string last_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-// The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one of
-// whose `ops`, is the name. Null: there is none.
+// The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one
+// of whose `ops`, is the name. Null: there is none.
 toml::node* find_number(toml::table& tables, const std::string& key) {
     toml::table* table = table_of(tables, key);
     toml::node* node = table ? table->get(last_name(key)) : nullptr;

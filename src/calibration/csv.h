@@ -1,5 +1,5 @@
-// Comma-separated values (RFC 4180): quoted fields, doubled quotes, line breaks inside quotes. Own reader, of some twenty lines:
-// the packaged one (libcsv) is under the LGPL and would have to be bundled with the Python wheel.
+// Comma-separated values (RFC 4180): quoted fields, doubled quotes, line breaks inside quotes. Own reader, of some twenty
+// lines: the packaged one (libcsv) is under the LGPL and would have to be bundled with the Python wheel.
 #pragma once
 
 #include <string>

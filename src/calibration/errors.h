@@ -28,7 +28,7 @@ struct Choice {
 };
 std::vector<Choice> choices_of(const std::vector<PreparedRun>& runs, const std::vector<double>& ratios);
 
-// Planned / measured of a model that knows each cluster's median FLOP/s alone.
+// Planned / measured of a model that knows only each cluster's median FLOP/s.
 std::vector<double> constant_utilization(const std::vector<PreparedRun>& runs);
 
 }  // namespace lockstep::calibration

@@ -14,7 +14,8 @@
 namespace lockstep::calibration {
 namespace {
 
-// Of layouts of one job on one machine, beside their common factor: deviation of the logarithm that the runs of one source show.
+// Of layouts of one job on one machine, without their common factor:
+// deviation of the logarithm that the runs of one source show.
 constexpr double kBetweenLayouts = 0.04;
 
 }  // namespace

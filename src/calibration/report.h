@@ -1,5 +1,5 @@
-// Plans held against a table of runs: with the constants that cluster files have, with constants fitted to the runs, and of each
-// source with constants that were fitted to the others.
+// Plans held against a table of runs: with the constants that cluster files have, with constants fitted to the runs, and of
+// each source with constants that were fitted to the others.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<std::string> kRead = {"id",        "cluster",       "stack",   "step_time_s", "memory_gib",
                                         "memory_is", "out_of_memory", "assumed", "left_out"};
-// For the reader of the table alone.
+// Only for the reader of the table.
 const std::vector<std::string> kNoted = {"source",  "status",  "system",  "chip", "devices",
                                          "trained", "printed", "counted", "notes"};
 

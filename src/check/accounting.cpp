@@ -187,7 +187,7 @@ private:
             fail(call, fmt::format("takes {} for {}, which is elsewhere", p_.buffers[buffer].name, text_of(data)));
     }
 
-    // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing stands.
+    // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing is yet.
     template <class T>
     void add(int call, std::set<T>& sum, const T& part, bool fresh, const char* what) {
         if (fresh) sum.clear();
@@ -326,7 +326,7 @@ private:
             fail(i, "sends weights before their update");
         }
     }
-    // The transfers of shared parameters that stand in the program have all been done.
+    // The transfers of shared parameters that are in the program have all been done.
     bool exchanged(const std::string& unit, bool weights) const {
         for (size_t i = 0; i < p_.routines.size(); ++i) {
             const ir::Routine& r = p_.routines[i];

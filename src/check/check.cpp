@@ -79,8 +79,8 @@ struct Launch {
     }
 };
 
-// The ranks whose lists of launches are matched. If all ranks of a pipeline rank run one program, their lists are equal, and one
-// of them represents all.
+// The ranks whose lists of launches are matched. If all ranks of a pipeline rank run one program, their lists are equal, and
+// one of them represents all.
 class Representatives {
 public:
     explicit Representatives(const std::vector<const ir::Program*>& ranks) : size_(ranks.size()) {
@@ -139,8 +139,8 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
                        c.microbatch, c.chunk, l.op, l.payload.elements, name_of(l.payload.dtype));
 }
 
-// Matches the launches of all ranks. Every wait names an earlier call of the same rank, so a rank can always launch in the order
-// of its list. A deadlock is therefore a state in which no launch at the head of a list finds its counterparts.
+// Matches the launches of all ranks. Every wait names an earlier call of the same rank, so a rank can always launch in the
+// order of its list. A deadlock is therefore a state in which no launch at the head of a list finds its counterparts.
 class Rendezvous {
 public:
     Rendezvous(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
@@ -184,9 +184,9 @@ private:
         if (mine.is_symmetric()) {
             if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
                 return false;
-            std::set<size_t> met = {i};
-            for (int64_t rank : mine.group) met.insert(representatives_.of(rank));
-            for (size_t other : met) ++head_[other];
+            std::set<size_t> joined = {i};
+            for (int64_t rank : mine.group) joined.insert(representatives_.of(rank));
+            for (size_t other : joined) ++head_[other];
             return true;
         }
         Sends& t = in_flight_[mine.group];

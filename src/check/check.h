@@ -1,14 +1,15 @@
 // Requires: sealed programs, one a rank (equal pointers where ranks run the same one, as they normally do).
 // Proves, or refuses with the first thing found:
-//   order    every rank reaches the same collectives of its groups in the same order, even if all of its communication shared one
-//            queue: no deadlock
-//   memory   every op reads and writes inside its port or scratch, and finds there the values that it names; every port, scratch
-//            and buffer lies in the arena of its place; what a snapshot writes lies in the host's memory, and nothing else does;
-//            what a call reads was written before, through the same buffer, by a call that happens before it in every execution;
-//            bytes are reused only after their last reader; gathered parameters are freed once; no entry overwrites what any
-//            entry keeps from step to step
-//   accounting  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
-//            once and used by one update, after the step's norm and loss are known; weights are not read after their update
+//   order    every rank reaches the same collectives of its groups in the same order, even if all of its communication shared
+//            one queue: no deadlock
+//   memory   every op reads and writes inside its port or scratch, and finds there the values that it names; every port,
+//            scratch and buffer lies in the arena of its place; what a snapshot writes lies in the host's memory, and nothing
+//            else does; what a call reads was written before, through the same buffer, by a call that happens before it in
+//            every execution; bytes are reused only after their last reader; gathered parameters are freed once; no entry
+//            overwrites what any entry keeps from step to step
+//   accounting  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the
+//            norm once and used by one update, after the step's norm and loss are known;
+//            weights are not read after their update
 // for the entries of two consecutive steps (queues join at a step's end, so only the states carry over).
 // Not proved: what ops mean. An op may compute other than its routine's kind says.
 #pragma once

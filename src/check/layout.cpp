@@ -22,7 +22,7 @@ bool is_flat(const ir::Routine& r, const ir::Tensor& t) {
     return t.dims.size() == 1 && r.dims[t.dims[0]].role == ir::DimRole::Flat;
 }
 
-// Routines add to gradients in place of their parameters; until the step's or the microbatch's reduction nothing else stands
+// Routines add to gradients in place of their parameters; until the step's or the microbatch's reduction nothing else is
 // there.
 bool has_gaps(const ir::Program& p, const ir::Port& port) {
     if (port.access != Access::Update) return false;
@@ -97,7 +97,7 @@ std::string wrong_layout(const ir::Program& p, const ir::Routine& r) {
         };
         if (t.view_of >= 0) return wrong("is a view, and a port's tensor has its own bytes");
         if (!is_inside(t.offset_bytes, ir::local_bytes(p.mesh, r, t), port.bytes)) return wrong("lies outside its port");
-        if (t.offset_bytes % ::lockstep::bytes_of(t.dtype) != 0) return wrong("stands between two elements");
+        if (t.offset_bytes % ::lockstep::bytes_of(t.dtype) != 0) return wrong("begins between two elements");
         if (port.kind == PortKind::Frame) continue;  // disagreement
         if (port.kind == PortKind::State && !p.state_of(port).block.empty()) continue;
         std::optional<Elements> place = Elements{0, ir::local_elements(p.mesh, r, t)};

@@ -23,7 +23,7 @@ inline bool is_inside(int64_t begin, int64_t bytes, int64_t size) {
 Bytes bytes_in_port(const ir::Program& program, const ir::Routine& routine, const ir::Tensor& tensor);
 
 // The bytes of a tensor of a port that hold something when a call reads it. Of flat gradients that have not been reduced these
-// are the parameters' alone: what lies between them nobody has written.
+// are only the parameters': nobody has written what lies between them.
 std::vector<Bytes> arriving_bytes(const ir::Program& program, const ir::Routine& routine, const ir::Tensor& tensor);
 
 // Does each call bind the next slice of the port's buffer? Else it binds the buffer's beginning.

@@ -63,7 +63,7 @@ private:
         std::vector<Bytes> read, written;
     };
 
-    // What stands in memory when a step begins: what any entry keeps from one step to the next, so that none destroys another's.
+    // What is in memory when a step begins: what any entry keeps from one step to the next, so that none destroys another's.
     void states() {
         std::map<int, int64_t> used_bytes;
         for (const ir::Entry& e : p_.entries) {
@@ -257,10 +257,10 @@ private:
     void beside_training(int i, const ir::Call& c, const ir::Routine& r) {
         for (const ir::Binding& b : c.bindings) {
             if (!outlives_step_[static_cast<size_t>(b.buffer)])
-                fail(i, b.buffer, "is used beside a step that may use its bytes for something else");
+                fail(i, b.buffer, "is used during a step that may use its bytes for something else");
         }
         if (c.scratch >= 0 && r.scratch_bytes > 0)
-            fail(i, c.scratch, "is used beside a step that may use its bytes for something else");
+            fail(i, c.scratch, "is used during a step that may use its bytes for something else");
     }
 
     // Who reads a frame finds each value where the frame's writer put it.

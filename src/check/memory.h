@@ -8,8 +8,8 @@
 
 namespace lockstep::check {
 
-// Of one entry: a call reads what an earlier call wrote to the same buffer, bytes are reused after their last reader, and nothing
-// that any entry keeps is overwritten. Empty, or the first thing wrong. Requires places (places.h) that are
+// Of one entry: a call reads what an earlier call wrote to the same buffer, bytes are reused after their last reader, and
+// nothing that any entry keeps is overwritten. Empty, or the first thing wrong. Requires places (places.h) that are
 // not wrong.
 std::string wrong_memory(const ir::Program& program, const ir::Entry& entry);
 

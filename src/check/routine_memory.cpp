@@ -21,7 +21,7 @@ using ir::Access;
 using ir::Op;
 using ir::TensorId;
 
-// Whose value stands in which bytes of the scratch, or of a port.
+// Whose value is in which bytes of the scratch, or of a port.
 class Contents {
 public:
     void set(Bytes range, int value) {
@@ -155,7 +155,7 @@ private:
     void run(const Op& op) {
         const bool is_skipped = ir::is_view(r_, op);
         if (is_skipped && place(op.in[0]) != place(op.out[0])) {
-            return fail_op(fmt::format("{} is a view of {}, which does not stand where its operand {} does", name(op.out[0]),
+            return fail_op(fmt::format("{} is a view of {}, which is not placed where its operand {} is", name(op.out[0]),
                                        name(tensor(op.out[0]).view_of), name(op.in[0])));
         }
         extents(op);
@@ -174,7 +174,7 @@ private:
     }
 
     void read(const Op& op, TensorId t) {
-        if (ops::rule(op.kind).step_end.clears) return;  // it only writes, between what stands there
+        if (ops::rule(op.kind).step_end.clears) return;  // it only writes, between what is there
         if (may_be_new(value(t)))
             return fail_op(fmt::format("reads {} before it is added to, when it may hold nothing", name(t)));
         holds(t, "reads");
@@ -190,13 +190,14 @@ private:
             fail_op(fmt::format("{} {}, whose bytes hold {}", does, name(t), text_of(*other)));
     }
 
-    // The executor asks the binding of the first sum's port whether an op overwrites, where nothing was added to that sum before.
+    // The executor asks the binding of the first sum's port whether an op overwrites,
+    // where nothing was added to that sum before.
     void adds(const Op& op) {
         for (int position : op.accumulate) {
             if (position < 0 || position >= static_cast<int>(op.out.size())) return fail_op("adds to a result that it lacks");
             const TensorId t = op.out[static_cast<size_t>(position)], first = op.out[static_cast<size_t>(op.accumulate[0])];
             if (tensor(t).port != tensor(first).port || may_be_new(value(t)) != may_be_new(value(first)))
-                return fail_op(fmt::format("adds to {} and {}, of which one may be new and the other not", name(first), name(t)));
+                return fail_op(fmt::format("adds to {} and {}: one of them may be new and the other not", name(first), name(t)));
             holds(t, "adds to");
         }
     }
@@ -257,7 +258,7 @@ private:
         for (size_t i = 0; i + 1 < ranges.size(); i += 2) {
             const Bytes range = {at.bytes.begin + ranges[i] * size, at.bytes.begin + ranges[i + 1] * size};
             if (range.begin < range.end && contents(at).holds_some(range))
-                return fail_op(fmt::format("clears elements {} to {} of {}, some of which are no padding", ranges[i],
+                return fail_op(fmt::format("clears elements {} to {} of {}, but some of them are no padding", ranges[i],
                                            ranges[i + 1], name(t)));
             contents(at).set(range, value(t));
         }

@@ -40,7 +40,7 @@ class ManifestBounds {
 public:
     bool operator()(int depth, Json::parse_event_t event, Json&) {
         constexpr int kMostKeys = 10'000;
-        if (depth > kDeepestJson) throw std::invalid_argument("brackets stand too deeply in it");
+        if (depth > kDeepestJson) throw std::invalid_argument("brackets are nested too deeply in it");
         if (event == Json::parse_event_t::key && ++keys_ > kMostKeys) throw std::invalid_argument("it has too many keys");
         return true;
     }
@@ -53,13 +53,13 @@ Manifest from_json(const Json& j) {
     Manifest m;
     const auto number = [&](const char* key) { return whole_number(j.at(key)); };
     m.version = number("version"), m.steps = number("steps");
-    if (!j.contains("values")) m.values["steps"] = static_cast<double>(number("optimizer_steps"));  // as it once stood
+    if (!j.contains("values")) m.values["steps"] = static_cast<double>(number("optimizer_steps"));  // the old form
     else m.values = j.at("values").get<std::map<std::string, double>>();
     m.samples_seen = number("samples_seen"), m.tokens_seen = number("tokens_seen");
     m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
     m.tokenizer = j.value("tokenizer", "");
     for (const auto& [name, file] : j.at("files").items()) {
-        if (!is_plain_file_name(name)) throw std::invalid_argument(shortened(name) + " is no name of a file beside it");
+        if (!is_plain_file_name(name)) throw std::invalid_argument(shortened(name) + " is no name of a file next to it");
         PieceSums& sums = m.files[name];
         sums.bytes = whole_number(file.at("bytes")), sums.piece_bytes = whole_number(file.at("piece_bytes"));
         for (const std::string text : file.at("xxh3")) sums.xxh3.push_back(std::stoull(text, nullptr, 16));
@@ -120,7 +120,7 @@ void NewCheckpoint::add(const FileSums& files) { files_.insert(files.begin(), fi
 std::string NewCheckpoint::publish(Manifest manifest) {
     manifest.files = files_;
     Json j = to_json(manifest);
-    j["xxh3"] = hex_checksum(j.dump());  // of what stands before it
+    j["xxh3"] = hex_checksum(j.dump());  // of what comes before it
     writers_.together([&] {
         if (!writers_.is_first()) return;
         OutputFile out(temporary() + "/" + kManifestFile);

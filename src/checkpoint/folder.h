@@ -1,6 +1,6 @@
-// Checkpoints as folders: <root>/step-00000100 with model.safetensors, optimizer.safetensors (not where only the model was saved)
-// and manifest.json, which holds the checksums of all and of itself. A checkpoint is written under <name>.partial and gets its
-// name when everything in it is on the disk, so a folder with its final name is complete.
+// Checkpoints as folders: <root>/step-00000100 with model.safetensors, optimizer.safetensors (not where only the model was
+// saved) and manifest.json, which holds the checksums of all and of itself. A checkpoint is written under <name>.partial and
+// gets its name when everything in it is on the disk, so a folder with its final name is complete.
 #pragma once
 
 #include <cstdint>
@@ -80,14 +80,14 @@ std::vector<int64_t> complete_steps(const std::string& root);
 std::string folder_of(const std::string& root, int64_t step);
 
 // Reading: the manifest, then a file of it; SafetensorsReader lists tensors and reads whole ones or slices, checked.
-// UserError checkpoint.manifest where it is missing, damaged or of another version, checkpoint.other_step where the folder's name
-// step-N is that of another step.
+// UserError checkpoint.manifest where it is missing, damaged or of another version, checkpoint.other_step where the folder's
+// name step-N is that of another step.
 Manifest read_manifest(const std::string& folder);
 SafetensorsReader open_file(const std::string& folder, const Manifest& manifest, const std::string& file);
 // Reads everything. What is wrong with the checkpoint, or nothing.
 std::optional<std::string> what_is_wrong(const std::string& folder);
 
-// The same by sizes alone: the manifest is read, the files are opened.
+// The same, only by sizes: the manifest is read, the files are opened.
 std::optional<std::string> what_is_wrong_at_first_sight(const std::string& folder);
 
 // Removes a checkpoint. Killed at any moment, it leaves no folder that looks complete.

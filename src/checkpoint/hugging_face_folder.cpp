@@ -57,7 +57,7 @@ std::string prefix_of(const std::string& name, const std::vector<std::string>& n
     return found == names.end() ? "" : found->substr(0, found->size() - name.size());
 }
 
-// Parts stand side by side in each row of a stored tensor. Elements [begin, begin + count) of part number `part`, as stretches
+// Parts are side by side in each row of a stored tensor. Elements [begin, begin + count) of part number `part`, as stretches
 // f(element of the stored tensor, element of the part, n).
 template <class F>
 void stretches_of_part(const StoredTensor& t, int64_t part, int64_t begin, int64_t count, const F& f) {
@@ -101,7 +101,7 @@ models::HuggingFaceModel model_of_config(const std::string& path) {
     if (std::get<int64_t>(of_config.shape.at("tie_embeddings")) == 0 || file.filename() != kConfigFile) return of_config;
     try {
         return HuggingFaceFolder(file.has_parent_path() ? file.parent_path().string() : ".").model();
-    } catch (const UserError&) {  // a config alone, or weights that whoever loads them will refuse
+    } catch (const UserError&) {  // only a config, or weights that whoever loads them will refuse
         return of_config;
     }
 }
@@ -121,7 +121,7 @@ HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const nlohmann::
     if (fs::exists(fs::path(folder) / kAdapterFile))
         throw UserError("convert.adapter", folder,
                         fmt::format("{}: holds {}, an adapter that transformers adds to the weights: merge it into them (peft: "
-                                    "merge_and_unload), or remove it to read the weights alone",
+                                    "merge_and_unload), or remove it to read only the weights",
                                     folder, kAdapterFile));
     if (!weights_.note().empty()) notes_.push_back(weights_.note());
     embedding_ = tensors_[0].name;
@@ -178,7 +178,7 @@ bool HuggingFaceFolder::has_own_head() const {
 void HuggingFaceFolder::refuse_missing(const std::string& folder, const std::string& name) const {
     std::string more;
     if (const std::string prefix = prefix_of(name, weights_.names()); !prefix.empty())
-        more = fmt::format(". Its names begin with {}: save the model alone, without what it was wrapped in", prefix);
+        more = fmt::format(". Its names begin with {}: save only the model, without what it was wrapped in", prefix);
     if (name == wrapper_ + kHead)
         more = fmt::format(
             ", as tie_word_embeddings is not true there. These are the weights of a base model, such as one for embeddings: "
@@ -250,7 +250,8 @@ struct ConfigText {
     std::vector<int32_t> end_tokens;
 };
 
-// What the model came with stays, ids of tokens above all; without it the tokenizer's separator both begins and ends a document.
+// What the model came with stays, ids of tokens above all;
+// without it the tokenizer's separator both begins and ends a document.
 ConfigText config_of(const HuggingFaceForm& form, const std::string& dtype) {
     const auto finished = [&](auto config) {
         config["torch_dtype"] = torch_name_of(dtype);

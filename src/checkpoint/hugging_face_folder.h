@@ -1,5 +1,6 @@
 // Models as folders of Hugging Face transformers: read as the parameters of a model here, and written from them. Tensors go
-// through a stretch at a time, so a model may be larger than memory. Which architectures are known: models/hugging_face_config.h.
+// through a stretch at a time, so a model may be larger than memory.
+// Which architectures are known: models/hugging_face_config.h.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@ namespace lockstep::checkpoint {
 // A config.json. UserError convert.config where it is not JSON.
 nlohmann::json read_config(const std::string& path);
 
-// The model of a config.json, beside which there may be no weights. Where they are there and can be read, it is as they have it
+// The model of a config.json; there may be no weights next to it. Where they are there and can be read, it is as they have it
 // (see HuggingFaceFolder). UserError convert.*.
 models::HuggingFaceModel model_of_config(const std::string& path);
 
@@ -25,9 +26,9 @@ models::HuggingFaceModel model_of_config(const std::string& path);
 class HuggingFaceFolder : public TensorSource {
 public:
     // The weights that transformers would load, and those of a wrapped model (`module.`). A config that ties the head to the
-    // embedding is not believed where the files hold a head of other values: the model is then one with a head of its own. Files
-    // that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a tensor
-    // is too few, too many or of another shape.
+    // embedding is not believed where the files hold a head of other values: the model is then one with a head of its own.
+    // Files that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a
+    // tensor is too few, too many or of another shape.
     explicit HuggingFaceFolder(const std::string& folder, const FileSums& sums = {});
     static bool is_at(const std::string& folder);  // there is a config.json
 
@@ -57,11 +58,11 @@ private:
     std::map<std::string, Source> places_;
     std::string wrapper_;                      // before all names in the files: "module."
     std::string base_;                         // "model.", where a base model was saved, whose names lack it
-    std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one stands as the head
+    std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one is the head
     std::vector<std::string> notes_;
 };
 
-// What transformers is to know of a model beside its weights. Without a tokenizer the folder has none.
+// What transformers is to know of a model apart from its weights. Without a tokenizer the folder has none.
 struct HuggingFaceForm {
     models::HuggingFaceModel model;
     std::optional<data::Tokenizer> tokenizer;

@@ -28,7 +28,7 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, cannot_be);
 }
 
-// The shards that an index names, ascending. transformers reads them all and does not ask which tensor should stand where.
+// The shards that an index names, ascending. transformers reads them all and does not ask which tensor should be where.
 std::set<std::string> read_index(const std::string& path) {
     const auto refuse = [&](const std::string& why) {
         throw UserError("convert.index", path,
@@ -49,12 +49,12 @@ std::set<std::string> read_index(const std::string& path) {
     return shards;
 }
 
-// A shard beside its index; a name that leads elsewhere is not opened.
+// A shard next to its index; a name that leads elsewhere is not opened.
 std::string shard_beside(const std::string& folder, const std::string& index, const std::string& file) {
     if (!is_plain_file_name(file))
         throw UserError("convert.index", index,
-                        fmt::format("{}: names the shard {}, which is no name of a file beside it; fetch the folder again", index,
-                                    shortened(file)));
+                        fmt::format("{}: names the shard {}, which is no name of a file next to it; fetch the folder again",
+                                    index, shortened(file)));
     std::string path = folder + "/" + file;
     if (!is_there(path))
         throw UserError("convert.index", path, fmt::format("{}: names the shard {}, which is not there", index, shortened(file)));
@@ -101,7 +101,7 @@ std::optional<PieceSums> sums_of(const FileSums& sums, const std::string& file) 
 HuggingFaceWeights::HuggingFaceWeights(const std::string& folder, const FileSums& sums, const std::string& named) {
     if (!named.empty() && !is_plain_file_name(named))
         throw UserError("convert.index", "transformers_weights",
-                        fmt::format("{}/{}: transformers_weights = {} is no name of a file beside it", folder, kConfigFile,
+                        fmt::format("{}/{}: transformers_weights = {} is no name of a file next to it", folder, kConfigFile,
                                     shortened(named)));
     const std::string single_name = named.empty() ? kWeightsFile : named, single = folder + "/" + single_name,
                       index = folder + "/" + kIndexFile;
@@ -127,7 +127,7 @@ void HuggingFaceWeights::open_shards(const std::string& folder, const std::strin
         for (const TensorEntry& t : readers_.back()->tensors()) {
             if (!shard_of_.emplace(t.spec.name, readers_.back().get()).second)
                 throw UserError("convert.index", index,
-                                fmt::format("{}: {} stands in the shard {} and in one before it; fetch the folder again", index,
+                                fmt::format("{}: {} is in the shard {} and in one before it; fetch the folder again", index,
                                             t.spec.name, file));
         }
     }

@@ -40,8 +40,8 @@ private:
     std::string note_;
 };
 
-// Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
-// fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
+// Writes tensors as one file, or as shards of at most `shard_bytes` (a single tensor may be larger) with their index. `tensor`
+// in fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
 // files.
 FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
                                     FillTensor fill, const Writers& writers = {}, OwnElements own = kOwnAll);

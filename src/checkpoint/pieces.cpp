@@ -31,7 +31,7 @@ constexpr int64_t kWriteAheadBytes = 32 << 20;
 
 namespace {
 
-// f(begin, count, room) for every piece; the disk is told to begin with what f has written.
+// f(begin, count, room) for every piece; the disk is asked to begin with what f has written.
 void for_each_piece(const OutputFile& out, int64_t bytes, FunctionRef<void(int64_t, int64_t, char*)> f) {
     std::vector<char> piece(static_cast<size_t>(kPieceBytes));
     int64_t started = 0;
@@ -57,7 +57,8 @@ PieceSums write_alone(const std::string& path, int64_t bytes, FillBytes fill) {
     return sums;
 }
 
-// A piece may hold bytes of several processes, so its checksum is taken from what has been written: each process reads its share.
+// A piece may hold bytes of several processes, so its checksum is taken from what has been written:
+// each process reads its share.
 PieceSums write_together(const std::string& path, int64_t bytes, FillBytes fill, const Writers& writers, OwnBytes own) {
     writers.together([&] {
         if (writers.is_first()) OutputFile(path).close();

@@ -1,5 +1,5 @@
 // A file as pieces of a fixed size, each with its XXH3-64 checksum: written front to back, read in any order, and no byte is
-// handed out that was not checked. Checksums stand beside the file (in a manifest), so the file itself keeps its plain format.
+// handed out that was not checked. Checksums are next to the file (in a manifest), so the file itself keeps its plain format.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct PieceSums {
 };
 using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
-// The writers of a file: this process alone, or a process group in a folder that all its processes see, each process its own
-// bytes. The processes make the same calls, and all get the first error of any. A thread beside the group's main thread uses
-// another channel.
+// The writers of a file: only this process, or a process group in a folder that all its processes see, each process its own
+// bytes. The processes make the same calls, and all get the first error of any. A thread other than the group's main thread
+// uses another channel.
 struct Writers {
     comm::ProcessGroup* group = nullptr;
     int channel = 0;
@@ -44,8 +44,8 @@ PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, c
 
 class PieceReader {
 public:
-    // Without sums nothing is checked. UserError checkpoint.cannot_read, also for what is no regular file (a named pipe would be
-    // waited for, a device has no end); checkpoint.damaged where the file has another size.
+    // Without sums nothing is checked. UserError checkpoint.cannot_read, also for what is no regular file (a named pipe would
+    // be waited for, a device has no end); checkpoint.damaged where the file has another size.
     PieceReader(std::string path, std::optional<PieceSums> sums);
     PieceReader(PieceReader&& other) noexcept;
     PieceReader& operator=(PieceReader&&) = delete;
@@ -77,7 +77,7 @@ private:
 // All bytes of a file of at most `most_bytes`, unchecked. UserError as above.
 std::string read_whole(const std::string& path, int64_t most_bytes);
 
-// Is it a file's name without any folder? What a file of a folder names is opened only if it stands beside it.
+// Is it a file's name without any folder? What a file of a folder names is opened only if it is next to it.
 bool is_plain_file_name(const std::string& name);
 // A name from outside as a message shows it: a long one is cut.
 std::string shortened(const std::string& name);

@@ -109,8 +109,8 @@ PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& la
     const std::string& header = layout.header();
     const auto header_bytes = static_cast<int64_t>(header.size());
     const std::vector<TensorEntry>& tensors = layout.tensors();
-    // of_header(begin, count), then of_tensor(tensor, begin in it, count) for the bytes begin .. begin + count. `next`: a tensor
-    // that ends behind them or further on; calls come in order.
+    // of_header(begin, count), then of_tensor(tensor, begin in it, count) for the bytes begin .. begin + count. `next`: a
+    // tensor that ends behind them or further on; calls come in order.
     const auto split = [&](int64_t begin, int64_t count, size_t& next, const auto& of_header, const auto& of_tensor) {
         const int64_t end = begin + count;
         if (begin < header_bytes) {
@@ -228,7 +228,7 @@ void SafetensorsReader::read_header() {
     by_name_.reserve(tensors_.size());
     for (size_t i = 0; i < tensors_.size(); ++i) {
         if (const std::string& name = tensors_[i].spec.name; !by_name_.emplace(name, i).second)
-            refuse_header(path_, fmt::format("\"{}\" stands twice in its header", name));
+            refuse_header(path_, fmt::format("\"{}\" is twice in its header", name));
     }
     check_offsets(path_, tensors_, file_bytes - data_begin_bytes_);
 }

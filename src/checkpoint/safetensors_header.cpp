@@ -31,8 +31,8 @@ namespace {
 
 using HeaderJson = nlohmann::json;
 
-// Takes the parser's events. Open brackets at an event: 1 in the header's object, 2 in a tensor's or that of __metadata__, 3 in a
-// list of sizes. What does not belong there ends the parse at once, however much follows.
+// Takes the parser's events. Open brackets at an event: 1 in the header's object, 2 in a tensor's or that of __metadata__, 3 in
+// a list of sizes. What does not belong there ends the parse at once, however much follows.
 class HeaderEvents final : public nlohmann::json_sax<HeaderJson> {
 public:
     HeaderEvents(const std::string& path, SafetensorsHeader& header) : path_(path), header_(header) {}
@@ -110,7 +110,7 @@ private:
         refuse_header(path_, fmt::format("tensor \"{}\": {} holds {}, no size", name, kFields[field_], value));
     }
     [[noreturn]] void twice(const std::string& key) const {
-        refuse_header(path_, fmt::format("\"{}\" stands twice in its header", key));
+        refuse_header(path_, fmt::format("\"{}\" is twice in its header", key));
     }
     [[noreturn]] void incomplete() const {
         refuse_header(path_, fmt::format("tensor \"{}\" is not described by dtype, shape and data_offsets", entry_.spec.name));

@@ -17,7 +17,7 @@ struct SafetensorsHeader {
     Metadata metadata;
 };
 
-// `path` names the file in messages. UserError checkpoint.bad_header, .unknown_dtype, .bad_shape. A tensor's name may stand
+// `path` names the file in messages. UserError checkpoint.bad_header, .unknown_dtype, .bad_shape. A tensor's name may be there
 // twice.
 SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view text);
 

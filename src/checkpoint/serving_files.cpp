@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kGenerationFile = "generation_config.json";
-// In the order of the table of transformers' names (tokenization_utils_base, generation). Chat templates that have names stand in
+// In the order of the table of transformers' names (tokenization_utils_base, generation). Chat templates that have names are in
 // a folder of their own.
 const std::vector<std::string> kServingNames = {
     "added_tokens.json",       "chat_template.jinja", "chat_template.json", kGenerationFile,         "merges.txt",

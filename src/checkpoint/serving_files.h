@@ -1,6 +1,6 @@
-// What stands beside a model's weights for those who serve it: how its tokenizer is used, chat templates, which tokens end a
-// text. Training does not need these files; a checkpoint carries them byte for byte, from the folder of transformers that it came
-// from to the one that is made of it. The weights and tokenizer.json are not among them.
+// What is next to a model's weights for those who serve it: how its tokenizer is used, chat templates, which tokens end a
+// text. Training does not need these files; a checkpoint carries them byte for byte, from the folder of transformers that it
+// came from to the one that is made of it. The weights and tokenizer.json are not among them.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace lockstep::checkpoint {
 
-// The config.json that a model came with. A checkpoint holds it under a name of its own, as a folder with a config.json is one of
-// transformers.
+// The config.json that a model came with. A checkpoint holds it under a name of its own, as a folder with a config.json is one
+// of transformers.
 inline const std::string kSourceConfigFile = "transformers_config.json";
 
 using ServingFiles = std::map<std::string, std::string>;  // name -> bytes
 
-// Of a folder of transformers, or of a checkpoint. What is not there, or cannot be read, or is larger than any such file, is left
-// out.
+// Of a folder of transformers, or of a checkpoint. What is not there, or cannot be read, or is larger than any such file, is
+// left out.
 ServingFiles read_serving_files(const std::string& folder);
 // Into a new folder. One of transformers has a config.json of its own, and does not get the source's.
 enum class ServingFolder { Checkpoint, Transformers };

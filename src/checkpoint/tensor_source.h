@@ -25,8 +25,8 @@ public:
     virtual const TensorSpec& spec(const std::string& name) const = 0;  // of a tensor that is there
     // Elements begin .. begin + count, as spec() says. From several threads.
     virtual void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const = 0;
-    // f(begin, count) for those stretches of the elements begin .. begin + count, ascending, that this process can read: all, but
-    // of tensors that several processes hold.
+    // f(begin, count) for those stretches of the elements begin .. begin + count, ascending, that this process can read: all,
+    // but of tensors that several processes hold.
     virtual void for_each_here(const std::string&, int64_t begin, int64_t count, OfStretch f) const { f(begin, count); }
 
     // The same in another float type, some elements at a time: memory does not grow with the tensor.

@@ -69,14 +69,14 @@ int fail(bool json) {
         return kDone;
     } catch (const std::bad_alloc&) {
         return fail(json, kFailed,
-                    "out of memory: the system refused memory beside what `lockstep check` plans; end other programs, or use "
+                    "out of memory: the system refused memory on top of what `lockstep check` plans; end other programs, or use "
                     "another machine");
     } catch (const std::exception& e) {
         return fail(json, kFailed, e.what());
     }
 }
 
-// Where a command must stand and another word does: what to say. Empty: all is well, or a flag stands there.
+// What to say where a command must be and another word is. Empty: all is well, or a flag is there.
 std::string unknown_command(const CLI::App& app, int argc, const char* const* argv) {
     const CLI::App* at = &app;
     for (int i = 1; i < argc; ++i) {
@@ -109,8 +109,8 @@ std::string version_text() {
                        comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
 }
 
-// CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A word
-// is empty where a variable of the shell is not set. Empty: all is well.
+// CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A
+// word is empty where a variable of the shell is not set. Empty: all is well.
 std::string unusable_value(const CLI::App& command) {
     for (const CLI::Option* option : command.get_options()) {
         const bool is_free_text = option->check_lname("prompt");  // an empty prompt begins a document
@@ -135,8 +135,8 @@ bool is_switch(const std::string& name) {
     return key && std::holds_alternative<bool>(key->default_value);
 }
 
-// What a key that is true or false is set to by the flag alone, torchtitan's form: --checkpoint.enable, --checkpoint.no-enable.
-// Empty: the flag needs a value, or has one in the next word.
+// What a key that is true or false is set to by the flag itself, torchtitan's form: --checkpoint.enable,
+// --checkpoint.no-enable. Empty: the flag needs a value, or has one in the next word.
 std::string set_by_flag_alone(const std::string& flag, const char* next) {
     static const std::regex no("\\.no[-_]");
     const std::string key = flag.substr(2), positive = std::regex_replace(key, no, ".");
@@ -147,7 +147,7 @@ std::string set_by_flag_alone(const std::string& flag, const char* next) {
     return is_switch(key) && !has_value ? flag + "=true" : "";
 }
 
-// "--section.key value" as one word. CLI11 knows no keys, and would take the value of one that stands in front for the recipe.
+// "--section.key value" as one word. CLI11 knows no keys, and would take the value of one that comes first for the recipe.
 std::vector<const char*> with_joined_keys(const char* const* begin, const char* const* end, std::vector<std::string>& joined) {
     joined.reserve(static_cast<size_t>(end - begin));  // words are pointed to
     std::vector<const char*> words;
@@ -155,8 +155,8 @@ std::vector<const char*> with_joined_keys(const char* const* begin, const char* 
         const std::string_view word = *at;
         const bool is_key = word.starts_with("--") && word.find('.') != word.npos && word.find('=') == word.npos;
         const char* next = at + 1 == end ? nullptr : at[1];
-        if (std::string alone = is_key ? set_by_flag_alone(*at, next) : ""; !alone.empty())
-            words.push_back(joined.emplace_back(std::move(alone)).c_str());
+        if (std::string flag = is_key ? set_by_flag_alone(*at, next) : ""; !flag.empty())
+            words.push_back(joined.emplace_back(std::move(flag)).c_str());
         else if (is_key && next && !std::string_view(next).starts_with("--"))
             words.push_back(joined.emplace_back(fmt::format("{}={}", word, *++at)).c_str());
         else words.push_back(*at);
@@ -183,7 +183,7 @@ std::vector<Command> all_commands(CLI::App& app) {
     return all;
 }
 
-// Of `launch train r.toml`, whose "--" is missing. Empty: it stands there, or no command does.
+// Of `launch train r.toml`, whose "--" is missing. Empty: it is there, or no command is.
 std::string missing_dashes(const std::vector<Command>& commands, int argc, const char* const* argv) {
     const char* const* const end = argv + argc;
     if (std::find(argv, end, std::string_view("--")) != end) return "";
@@ -259,7 +259,7 @@ int run_command(int argc, const char* const* argv) {
         if (chosen->in_every_process) return in_process_group(chosen->app->get_name(), chosen->run, failed);
         if (launched().process > 0) return kDone;
         if (const int processes = launched().processes; processes > 1)
-            telemetry::info(fmt::format("{} runs in the first of the {} processes alone", chosen->app->get_name(), processes));
+            telemetry::info(fmt::format("{} runs only in the first of the {} processes", chosen->app->get_name(), processes));
         comm::ProcessGroup alone;
         return chosen->run(alone);
     } catch (const std::exception&) {

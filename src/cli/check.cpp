@@ -85,7 +85,8 @@ int refused(nlohmann::ordered_json out, const UserError& e) {
 // The answer in one line.
 std::string verdict_of(const planning::Checked& c) {
     const std::optional<int64_t>& has = c.machine.capacity.bytes;
-    if (c.refusal && c.refusal->id() == "check.host_memory") return "does not fit: the host's memory, beside that of its devices";
+    if (c.refusal && c.refusal->id() == "check.host_memory")
+        return "does not fit: the host's memory, apart from that of its devices";
     return fmt::format("{}: {}{} a rank on {}", c.refusal ? "does not fit" : "fits", telemetry::gib(c.compiled.arena_bytes()),
                        has ? " of " + telemetry::gib(std::max<int64_t>(*has, 0)) : "",
                        telemetry::plural(c.compiled.layout.ranks, "rank"));

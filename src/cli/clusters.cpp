@@ -75,7 +75,7 @@ void print(const std::vector<ClusterLine>& clusters, const std::vector<StackLine
                    telemetry::gib(static_cast<int64_t>(c.memory_bytes)), c.rates());
     fmt::print("\n{:<{}}  software that ran, for --cluster.stack\n", "stack", stack);
     for (const StackLine& s : stacks) fmt::print("{:<{}}  {}\n", s.name, stack, s.description);
-    fmt::print("\nA name stands where a cluster file does: lockstep plan llama3_8b --cluster NAME\n");
+    fmt::print("\nA name can replace a cluster file: lockstep plan llama3_8b --cluster NAME\n");
 }
 
 int clusters(bool json) {
@@ -85,7 +85,7 @@ int clusters(bool json) {
     for (const std::string& name : shipped_names(Shipped::Stacks)) stacks.push_back(stack_line(name));
     if (lines.empty())
         throw UserError("clusters.none", "--cluster",
-                        "no cluster files came with this program: they belong into share/lockstep/clusters beside its folder "
+                        "no cluster files came with this program: they belong into share/lockstep/clusters next to its folder "
                         "bin; give --cluster the path of a file instead");
     if (!json) {
         at_terminal_width([&] { print(lines, stacks); });

@@ -26,19 +26,19 @@ struct Command {
     CLI::App* app = nullptr;
     std::function<int(comm::ProcessGroup&)> run;  // returns the exit code; throws UserError and other errors
     planning::RecipeArgs* recipe = nullptr;       // where --section.key flags go; null: the command takes none
-    bool in_every_process = false;                // of mpirun or srun; else the first process runs it alone
+    bool in_every_process = false;                // of mpirun or srun; else only the first process runs it
     bool catches_signals = false;                 // a signal to stop is remembered (stopping.h) and does not end the process
     // Takes the words behind "--", which are another command line; null: there are none.
     std::function<void(std::vector<std::string>)> take_words = nullptr;
 };
 
-// One line on standard output. Bytes that are no UTF-8 (of a path, say) stand as U+FFFD.
+// One line on standard output. Bytes that are no UTF-8 (of a path, say) are printed as U+FFFD.
 void print_json(const nlohmann::ordered_json& value);
 
 // With "from": what became of another system's file; unchanged where the recipe is one of Lockstep's.
 nlohmann::ordered_json with_source(nlohmann::ordered_json value, const interop::Reading& reading);
 
-// Each declares its flags on `app`. The definitions stand at the end of each command's file.
+// Each declares its flags on `app`. The definitions are at the end of each command's file.
 Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_plan(CLI::App& app);

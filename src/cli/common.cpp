@@ -98,7 +98,7 @@ void add_console_flags(CLI::App& command, telemetry::ConsoleOptions& options) {
 void take_settings(const CLI::App& command, planning::RecipeArgs& args) {
     const std::vector<std::string> rest = command.remaining();
     if (const std::string meant = key_meant_by(args.path, true); !meant.empty())
-        throw unexpected(fmt::format("{} stands where the recipe is expected. Keys are flags: write {}", args.path, meant));
+        throw unexpected(fmt::format("{} is where the recipe is expected. Keys are flags: write {}", args.path, meant));
     for (size_t i = 0; i < rest.size(); ++i) {
         const bool is_key = rest[i].starts_with("--") && rest[i].find('.') != std::string::npos;
         if (!is_key) refuse_extra(command, rest[i], i + 1 < rest.size() ? rest[i + 1] : "");

@@ -1,5 +1,5 @@
-// Both directions are one copy, some elements at a time, so memory does not grow with the model. The folder that is made has its
-// name only when everything in it is on the disk.
+// Both directions are one copy, some elements at a time, so memory does not grow with the model. The folder that is made has
+// its name only when everything in it is on the disk.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -68,7 +68,7 @@ Outcome import_from(const ConvertArgs& args) {
         const TextFile text = read_text_file(tokenizer, Pipes::Refused);
         if (!text.is_readable())
             throw UserError("convert.tokenizer", tokenizer.string(),
-                            fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert the weights alone",
+                            fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert only the weights",
                                         tokenizer.string(), text.reason));
         write_whole_file(fs::path(folder.temporary()) / data::kTokenizerFile, text.text);
         try {

@@ -44,13 +44,13 @@ public:
     }
 
 private:
-    // A name, and beside or below it what it is.
+    // A name, and next to it or below it what it is.
     std::string item(const std::string& name, const std::string& text) const {
         std::string out = "  " + name;
         bool first = true;
         for (const std::string& line : telemetry::wrap(text, columns_ - kNameColumns)) {
-            const bool beside = first && static_cast<int>(out.size()) + 1 < kNameColumns;
-            if (beside) out.resize(kNameColumns, ' ');
+            const bool on_its_line = first && static_cast<int>(out.size()) + 1 < kNameColumns;
+            if (on_its_line) out.resize(kNameColumns, ' ');
             else out += "\n" + std::string(kNameColumns, ' ');
             out += line;
             first = false;

@@ -182,7 +182,7 @@ void print(const planning::Plan& p) {
     fmt::print("communication exposed {} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
                known(p.simulated.exposed_communication_s), 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);
-    fmt::print("              hidden {} s beside computation{}\n", known(p.simulated.hidden_communication_s),
+    fmt::print("              hidden {} s behind computation{}\n", known(p.simulated.hidden_communication_s),
                p.simulated.hidden_in_parts_s > 0
                    ? fmt::format(", {} s of them by asynchronous tensor parallelism", known(p.simulated.hidden_in_parts_s))
                    : "");

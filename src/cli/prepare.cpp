@@ -70,7 +70,7 @@ void tell(const data::PrepareSummary::Documents& documents) {
     telemetry::info(data::with_replacements(fmt::format("documents end with {} ({}){}", documents.end, said, begin)));
     for (const std::string& file : documents.broken)
         warn_of(
-            fmt::format("{} beside the tokenizer is not JSON, so what it says is not known: correct it, or say with "
+            fmt::format("{} next to the tokenizer is not JSON, so what it says is not known: correct it, or say with "
                         "--end-token which token ends a document",
                         file));
     for (const data::TokenName& name : documents.unknown_ends)
@@ -83,7 +83,7 @@ void tell(const data::PrepareSummary::Documents& documents) {
                             documents.end_said_by, other));
     if (documents.end_said_by.empty() && !documents.other_ends.empty() && documents.broken.empty())
         warn_of(
-            fmt::format("the tokenizer also has {}, and no tokenizer_config.json beside it says which token ends a document: "
+            fmt::format("the tokenizer also has {}, and no tokenizer_config.json next to it says which token ends a document: "
                         "--end-token says it",
                         fmt::join(documents.other_ends, ", ")));
     if (documents.begin.empty() && !documents.configured_begin.empty())
@@ -212,7 +212,7 @@ Command add_data(CLI::App& app) {
     auto* tokenizer_option =
         command->add_option("--tokenizer", args->tokenizer, "bpe (learned, the default), bytes, or a tokenizer.json");
     command->add_option("--end-token", args->end_token,
-                        "token of the tokenizer.json that ends a document (default: as tokenizer_config.json beside it says)");
+                        "token of the tokenizer.json that ends a document (default: as tokenizer_config.json next to it says)");
     command->add_option("--begin-token", args->begin_token,
                         "token of the tokenizer.json that a document begins with, such as <s> (default: none)");
     auto* ids_option = command

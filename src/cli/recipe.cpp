@@ -108,7 +108,7 @@ std::string objection_to_setting(const std::string& setting) {
     return equals == std::string::npos || !is_name ? fmt::format("{}: must be NAME=VALUE", setting) : "";
 }
 
-// What is told beside the file: of a script its arguments, split as a shell splits them, and variables.
+// What is given besides the file: a script's arguments, split as a shell splits them, and variables.
 interop::ReadOptions read_options(const ExplainArgs& args) {
     interop::ReadOptions out = args.read;
     out.script.has_arguments = args.has_script_args;

@@ -119,8 +119,8 @@ void take_larger_tokenizer(const job::Stored& stored, const SampleArgs& args, co
         throw UserError("sample.vocabulary", "--tokenizer",
                         fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
                                     tokenizer.vocab_size(), vocab));
-    telemetry::info(fmt::format("{} has {} tokens, of which the model has rows for the first {}: the others are never drawn",
-                                file, tokenizer.vocab_size(), vocab));
+    telemetry::info(fmt::format("{} has {} tokens; the model has rows for the first {} of them: the others are never drawn", file,
+                                tokenizer.vocab_size(), vocab));
 }
 
 // Where every prompt is tokens already, a tokenizer that cannot be read here is not missed.

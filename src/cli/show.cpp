@@ -31,7 +31,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-// Lines that only one side has, in order, with the section that they stand in. Sections are compared by their first line's name,
+// Lines that only one side has, in order, with the section that they are in. Sections are compared by their first line's name,
 // so that one added line does not shift all others.
 std::string differences(const std::string& a, const std::string& b) {
     const auto sections = [](const std::string& text) {

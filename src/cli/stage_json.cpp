@@ -66,9 +66,9 @@ void print_bytes(const compile::Compiled& compiled, const std::vector<compile::S
                capacity_bytes > 0
                    ? fmt::format(" of {}{}", telemetry::gib(capacity_bytes), total <= capacity_bytes ? "" : ": DOES NOT FIT")
                    : "");
-    if (const int64_t beside = reports[fullest].host_bytes; beside > 0)
+    if (const int64_t pinned = reports[fullest].host_bytes; pinned > 0)
         fmt::print("  {:<14} {:>16} {:>14}   pinned: copies of the states, from which checkpoints are written\n", "host memory",
-                   beside, telemetry::gib(beside));
+                   pinned, telemetry::gib(pinned));
 }
 
 }  // namespace lockstep::cli

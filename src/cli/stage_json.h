@@ -14,7 +14,7 @@ nlohmann::ordered_json stage_json(const ir::Program& program, const compile::Sta
 // An array a rank; cells such as "2F0", empty where the rank would wait if every action took as long.
 nlohmann::ordered_json rows_json(const schedules::Table& table);
 
-// The bytes of the fullest pipeline rank by kind, and those of the host's memory beside a device's; where there are several,
+// The bytes of the fullest pipeline rank by kind, and those of the host's memory that serve a device; where there are several,
 // first a line for each. `capacity_bytes` 0: not said.
 void print_bytes(const compile::Compiled& compiled, const std::vector<compile::StageReport>& reports, int64_t capacity_bytes);
 

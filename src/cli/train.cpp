@@ -47,16 +47,16 @@ void print(const job::Profile& p) {
     fmt::print("a step of {:.3f} ms (mean over {} steps and all ranks; roofs of a rank: {:.1f} GFLOP/s, {:.1f} GB/s)\n",
                1e3 * b.step_s, p.steps, flops_roof / 1e9, bytes_roof / 1e9);
     fmt::print("  {:<26}{:>8}{:>12}{:>8}{:>10}{:>7}{:>9}{:>7}\n", "op", "count", "ms", "%", "GFLOP/s", "roof", "GB/s", "roof");
-    bool beside = false;
+    bool has_communication = false;
     const auto share = [&](double time_s) { return 100 * time_s / b.step_s; };
     const auto line = [&](const char* name, double time_s) {
         fmt::print("  {:<26}{:>8}{:>12.3f}{:>8.1f}\n", name, "", 1e3 * time_s, share(time_s));
     };
     for (const Row& row : rows_of(b)) {
-        if (row.thread == "communication" && !beside) {
+        if (row.thread == "communication" && !has_communication) {
             line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
-            beside = true;
-            fmt::print("  beside it, on the communication thread\n");
+            has_communication = true;
+            fmt::print("  at the same time, on the communication thread\n");
         }
         const compile::TimeSpent& s = row.spent;
         const double flops = s.flops / s.time_s, bytes = s.bytes / s.time_s;
@@ -65,7 +65,7 @@ void print(const job::Profile& p) {
                    share(s.time_s), computes ? fmt::format("{:.1f}", flops / 1e9) : "",
                    computes ? fmt::format("{:.0f}%", 100 * flops / flops_roof) : "", bytes / 1e9, 100 * bytes / bytes_roof);
     }
-    if (!beside) line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
+    if (!has_communication) line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
 }
 
 Json to_json(const job::Profile& p) {
@@ -132,7 +132,7 @@ Command add_train(CLI::App& app) {
         ->needs(trace)
         ->check(positive_number());
     command->add_flag("--profile", args->observe.profile,
-                      "print the time by kind of op, beside this machine's roofs, which are measured after the run");
+                      "print the time by kind of op, next to this machine's roofs, which are measured after the run");
     command->add_option("--cluster", args->observe.cluster,
                         "cluster file of this machine: the step time is planned on it, and MFU and --profile take its roofs "
                         "instead of measuring them");

@@ -134,7 +134,7 @@ void add_training_flags(CLI::App& command, TrainingArgs& args) {
         ->needs(goodput);
     command
         .add_option("--save-seconds", args.training.failures.save_s,
-                    "with --goodput: training stands still so long for a checkpoint (default 30)")
+                    "with --goodput: seconds that training stops for a checkpoint (default 30)")
         ->check(positive_number())
         ->needs(goodput);
     command

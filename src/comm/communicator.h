@@ -1,9 +1,9 @@
 // Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
 // Groups are fixed before the first launch. A launch is a list of requests; requests of one launch do not depend on each other.
-// A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches of
-// the two members of a group, of which the first sends.
-// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h), so
-// every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
+// A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches
+// of the two members of a group; the first of them sends.
+// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h),
+// so every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
 // allocate.
 #pragma once
 
@@ -30,11 +30,12 @@ enum class ReduceOp { Sum, Max };
 //   AllGather:      in is a block, out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
 //   ReduceScatter:  in [outer, dim * n, inner], out is a block: out = or += the reduced block k
 //   AllReduce:      in and out are blocks
-//   AllToAll:       in [outer, dim * n, inner], of which block k goes to member k; out has the block of member k at place k, and
+//   AllToAll:       in [outer, dim * n, inner]; its block k goes to member k; out has the block of member k at place k, and
 //                   is [outer_out, n, the rest of a block]. outer_out = outer: as MPI and NCCL have it
-//   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read and may be null
+//   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read
+//                   and may be null
 //   Permute:        in and out are blocks; out is the in of the member `by` positions before this one, around the group
-//   Send, Recv:     in, or out, is a block; the other is unused. Not beside other kinds in a launch
+//   Send, Recv:     in, or out, is a block; the other is unused. Not with other kinds in a launch
 //   Wait:           for the earliest launch of sends that was not waited for yet; alone in its launch, and no field counts
 // in and out do not overlap, except: AllReduce and Broadcast with out == in; AllGather and ReduceScatter with outer == 1 where
 // the smaller tensor is exactly this member's block of the larger one.
@@ -93,8 +94,8 @@ public:
 // A group that this rank belongs to; valid on the Communicator that returned it.
 enum class GroupId : int {};
 
-// Launches go to a queue of steps, each with a channel of its own. Threads of a rank may launch at the same time if each keeps to
-// its own queue; on one channel of one group all members launch in the same order.
+// Launches go to a queue of steps, each with a channel of its own. Threads of a rank may launch at the same time if each keeps
+// to its own queue; on one channel of one group all members launch in the same order.
 inline constexpr int kChannels = static_cast<int>(kStepQueues);
 // The most launches of sends from one rank to another that may be in flight on a channel: sent, and not waited for. One more is
 // refused.
@@ -110,17 +111,17 @@ public:
     // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
     // list is its position in the group. The same list again gives the same group.
     virtual GroupId add_group(std::vector<int> ranks) = 0;
-    // May its launches be recorded, to be given again (device/device.h, capture)? They meet nobody on the host then.
+    // May its launches be recorded, to be given again (device/device.h, capture)? Then they wait for nobody on the host.
     virtual bool may_be_captured() const { return false; }
     // After the last group, before the first launch: every rank of the job calls it.
     virtual void connect() {}
     virtual int position(GroupId group) const = 0;
     virtual int members(GroupId group) const = 0;
 
-    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks; the
-    // bytes of a send only after the wait for it. On the host both hold when this returns, the second also when it throws.
-    // Throws Aborted if a rank called abort or if members launched different requests, InternalError for a request that refusal()
-    // refuses (and aborts the other ranks).
+    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks;
+    // the bytes of a send only after the wait for it. On the host both hold when this returns, the second also when it throws.
+    // Throws Aborted if a rank called abort or if members launched different requests, InternalError for a request that
+    // refusal() refuses (and aborts the other ranks).
     virtual void run(device::Queue& queue, GroupId group, std::span<const Request> requests) = 0;
 
     // On the host, on the caller's thread.

@@ -24,8 +24,8 @@ struct PendingSend {
 };
 
 // What the members of a group share on one channel. All that members wait for in each other closes when the job aborts, except
-// `finish`: a member that has passed `start` only copies until it arrives there. So no member leaves a launch while another still
-// uses its buffers.
+// `finish`: a member that has passed `start` only copies until it arrives there. So no member leaves a launch while another
+// still uses its buffers.
 struct Channel {
     Arrivals start, finish;
     std::vector<Requests> launch;       // [members], written by each member before it arrives at start

@@ -1,6 +1,6 @@
 // Ranks as threads of one process: members read each other's buffers directly, between two barriers of their group.
-// A LocalTransport is shared by all ranks and outlives their Communicators. A Communicator belongs to one rank; see Communicator
-// for what its threads may do at the same time.
+// A LocalTransport is shared by all ranks and outlives their Communicators. A Communicator belongs to one rank; see
+// Communicator for what its threads may do at the same time.
 #pragma once
 
 #include <memory>

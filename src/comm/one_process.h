@@ -1,5 +1,5 @@
 // What the transports of one process have in common: their ranks, the groups that these have made and what each rank knows of
-// them, and how a job is aborted. The transports differ in how the members of a group meet.
+// them, and how a job is aborted. The transports differ in how the members of a group join.
 #pragma once
 
 #include <fmt/format.h>

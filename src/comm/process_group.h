@@ -1,5 +1,5 @@
 // The processes of a job, seen by one of them: what they tell each other between the launches of their ranks, and the transport
-// that their ranks share. Alone, one process has all ranks. Each process has equally many ranks, in the order of processes.
+// that their ranks share. A single process has all ranks. Each process has equally many ranks, in the order of processes.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ public:
     // Ranks on the host that has most, where the job has `ranks`.
     int64_t ranks_on_a_host(int64_t ranks) const;
 
-    // Every process's text, by process. All call it equally often and in the same order; a thread beside has another channel
+    // Every process's text, by process. All call it equally often and in the same order; another thread has another channel
     // (communicator.h). Throws Aborted.
     std::vector<std::string> exchange(const std::string& own, int channel = 0);
     // f() on every process, at the same time. Returns when all have; where it fails with a UserError on some, the first's error
@@ -51,11 +51,11 @@ public:
     // Of a job of `ranks`. UserError job.processes where they cannot be shared out evenly.
     int ranks_a_process(int64_t ranks) const;
 
-    // A transport for ranks that all processes make at the same time; `links` is for ranks of one process alone. The process
+    // A transport for ranks that all processes make at the same time; `links` is only for ranks of one process. The process
     // group outlives it. UserError job.processes where the ranks cannot be shared out evenly.
     std::unique_ptr<Transport> transport(int ranks, const LocalOptions& links);
 
-    // A wire of its own, for which every process calls this at the same time; alone: none.
+    // A wire of its own, for which every process calls this at the same time; in a single process: none.
     std::unique_ptr<processes::Wire> wire() { return make_wire_ ? make_wire_() : nullptr; }
 
     // Every exchange throws Aborted(reason), now and later, on all processes. The first reason stays.

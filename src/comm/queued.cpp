@@ -86,20 +86,20 @@ public:
         Membership& self = membership(id);
         refuse_bad(queue.index(), self, requests);
         const std::optional<Collective> kind = one_sided(requests);
-        if (!kind) meet(queue, self, requests);
+        if (!kind) join(queue, self, requests);
         else if (kind == Collective::Send) send(queue, self, requests);
         else if (kind == Collective::Recv) receive(queue, self, requests);
         else wait(queue, self);
     }
 
 private:
-    void meet(device::Queue& queue, Membership& self, Requests requests) {
+    void join(device::Queue& queue, Membership& self, Requests requests) {
         queued::Channel& channel = self.group->channels[queue.index()];
         Rounds& rounds = self.rounds[queue.index()];
         const int count = static_cast<int>(channel.members.size());
         Member& own = channel.members[static_cast<size_t>(self.position)];
         own.requests.assign(requests.begin(), requests.end());
-        if (count == 1 && requests.empty()) {  // whether the job goes on: of the host alone
+        if (count == 1 && requests.empty()) {  // whether the job goes on: only the host asks
             if (!channel.start.arrive_and_wait(rounds.start, 1) || !channel.finish.arrive_and_wait(rounds.finish, 1)) leave();
             return;
         }

@@ -1,7 +1,7 @@
-// Ranks as threads of one process whose devices' queues run later than what is given to them. Members meet when they launch, on
+// Ranks as threads of one process whose devices' queues run later than what is given to them. Members join when they launch, on
 // the host: each publishes its requests and an event of its queue, and lets its queue wait for the events of all. In the queue
 // each then does its own share, as ranks of the local transport do, and waits until all have done theirs. Nothing blocks in a
-// queue: as the host meets in the order of the program, what a queue waits for has been given by then.
+// queue: as the host joins in the order of the program, what a queue waits for has been given by then.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // The arithmetic of reductions on plain arrays, for every transport that reduces on a CPU.
-// A transport reduces members in ascending position: combine(combine(member 0, member 1), member 2) and so on; of level s > 1 so
-// each s members that follow each other, then their results.
+// A transport reduces members in ascending position: combine(combine(member 0, member 1), member 2) and so on; of level s > 1
+// so each s members that follow each other, then their results.
 // Compiled without -ffast-math: the maximum looks for NaN.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace lockstep::comm {
 void combine(Dtype type, ReduceOp op, const void* a, const void* b, void* out, int64_t count);
 
 // A few chunks fit in L2. Not tuned closely: on 2 loaded cores of AMD Zen 4 (1 MiB of L2 each), reductions of 32 MiB out of
-// place were slower with 256 KiB (as a ratio to memcpy of the same run); 16 and 64 KiB could not be told apart.
+// place were slower with 256 KiB (as a ratio to memcpy of the same run); 16 and 64 KiB gave the same.
 inline constexpr int64_t kChunkBytes = 64 * 1024;
 
 // Reduces `count` elements of in(0) .. in(members - 1), one chunk at a time, and hands each finished one to

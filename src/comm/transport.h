@@ -1,4 +1,4 @@
-// What carries a job's collectives: all its ranks, of which some are threads of this process.
+// What carries a job's collectives: all its ranks; some of them are threads of this process.
 #pragma once
 
 #include <memory>

@@ -34,7 +34,7 @@ std::string kind_of(const ir::Routine& routine, const ir::Op& op);  // "einsum"
 std::string name_of(const ir::Routine& routine, const ir::Op& op);  // "layer.backward d.w1 (einsum)"
 
 // Adds one step to `sum`, which is of `steps` steps so far; timelines are of some ranks, match_collectives'd.
-// `microbatches`: that each of the programs' stands for (Compiled::microbatches_for_each).
+// `microbatches`: that each of the programs' represents (Compiled::microbatches_for_each).
 void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timelines, const Naming& naming,
               double microbatches = 1);
 

@@ -117,7 +117,7 @@ P build_blocks(const Config& config) {
 
 using SaveLists = std::vector<passes::SaveList>;
 
-// What the passes behind the choice of save lists read, beside the program.
+// What the passes behind the choice of save lists read, apart from the program.
 struct Inputs {
     const Config& config;
     const CompileOptions& options;

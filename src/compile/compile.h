@@ -1,8 +1,8 @@
 // Configuration -> program: the layout, then the passes in order. `compile()` is the table of contents of Lockstep.
 //
-// A compile has two halves. The first makes the model, its derivative and its element types; it does not depend on the layout. A
-// search over layouts makes that Prefix once and asks compile() for the rest. What a layout asks for and cannot have is then a
-// value (refusal.h); the forms for commands throw it.
+// A compile has two halves. The first makes the model, its derivative and its element types; it does not depend on the layout.
+// A search over layouts makes that Prefix once and asks compile() for the rest. What a layout asks for and cannot have is then
+// a value (refusal.h); the forms for commands throw it.
 #pragma once
 
 #include <optional>
@@ -25,14 +25,14 @@ struct PassReport {
     std::string name;
     double time_s = 0;
     bool skipped = false;
-    // With CompileOptions::report alone: what a step does before and after the pass.
+    // Only with CompileOptions::report: what a step does before and after the pass.
     bool changed = false;
     Work before, after;
 };
 
-// What ranks compute in: the host's memory, or that of devices, beside which the host's holds what lies there (Place).
+// What ranks compute in: the host's memory, or that of devices; then the host's holds what is there (Place).
 enum class ComputesIn { HostMemory, DeviceMemory };
-// Bytes of that memory that the arenas of a program take, and of the host's beside it: 0 where that is the same.
+// Bytes of that memory that the arenas of a program take, and of the host's apart from it: 0 where that is the same.
 int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory);
 int64_t bytes_beside(const ir::Program& program, ComputesIn memory);
 
@@ -49,7 +49,7 @@ struct CompileOptions {
     std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
     // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
     bool place_buffers = true;
-    std::optional<int64_t> only_pipeline_rank = {};  // whose program alone is made, where nobody asks for the others'
+    std::optional<int64_t> only_pipeline_rank = {};  // only the program of this one is made: nobody asks for the others
 };
 
 struct Compiled {
@@ -67,14 +67,14 @@ struct Compiled {
     int64_t arena_bytes(const ir::Program& program) const;
     int64_t arena_bytes() const;      // of the rank with the most
     int64_t all_arena_bytes() const;  // of all ranks together
-    // Of the host's memory beside that: of the rank with the most.
+    // Of the host's memory, apart from that: of the rank with the most.
     int64_t host_bytes() const;
 };
 
-// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to a
-// layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question to
-// layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes the
-// prefix again for a layout or for kernels with another answer.
+// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to
+// a layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question
+// to layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes
+// the prefix again for a layout or for kernels with another answer.
 struct Prefix {
     Config config;                   // that it was made for
     bool is_for_fused_gelu = false;  // the second answer

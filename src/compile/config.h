@@ -1,7 +1,7 @@
 // What a recipe asks for, as typed values: one struct a section, one field a key that acts. It is made once, by config_of();
 // everything behind it reads fields, never keys by name or words. A field has the key's name, its type and its default; the
-// table of keys (recipe_keys_*.cpp) has a row for each, with its meaning and its range, and puts the recipe's value into the field.
-// A word is an enum. Its words stand beside it, and nowhere else.
+// table of keys (recipe_keys_*.cpp) has a row for each, with its meaning and its range, and puts the recipe's value into the
+// field. A word is an enum. Its words are next to it, and nowhere else.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Recipe;
 template <class Enum>
 using Word = std::pair<std::string_view, Enum>;
 
-// Enums that have words: words_of(E) beside the enum.
+// Enums that have words: words_of(E) next to the enum.
 template <class T>
 concept HasWords = requires(T t) {
     words_of(t);

@@ -10,7 +10,7 @@ namespace lockstep::compile {
 
 inline constexpr const char *kRecipeKind = "a recipe", *kClusterKind = "a cluster file", *kStackKind = "a stack's file";
 
-// One of these, or "a DeepSpeed configuration" and the like; empty: it cannot be told.
+// One of these, or "a DeepSpeed configuration" and the like; empty: it cannot be known.
 std::string kind_of_file(std::string_view text);
 
 // The error, and where the text is of another kind than `wanted`, what it is. `origin`: its name in messages.

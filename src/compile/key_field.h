@@ -1,6 +1,6 @@
-// Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a value,
-// which words it has, and how a value that the table allows is read. The rows of the table are constant data, so that they
-// compile quickly.
+// Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a
+// value, which words it has, and how a value that the table allows is read. The rows of the table are constant data, so that
+// they compile quickly.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ E from_word(const std::string& text) {
     throw InternalError("no such word: " + text);
 }
 
-// Types that stand in a recipe as they are.
+// Types that are written in a recipe as they are.
 template <class T>
 concept Plain = std::same_as<T, bool> || std::same_as<T, int64_t> || std::same_as<T, double> || std::same_as<T, std::string> ||
     std::same_as<T, std::vector<std::string>> || std::same_as<T, std::vector<double>>;

@@ -91,8 +91,8 @@ Objection set_batch(const Config& config, Layout& l) {
 
 using Cuts = std::map<Axis, std::vector<int64_t>>;
 
-// Cuts the data axes, innermost first, so that the innermost sub-axes make `n` ranks. False: no cut does. Context ranks hold the
-// same parameters as data ranks do and are the innermost of them, as in torchtitan's mesh `fsdp`.
+// Cuts the data axes, innermost first, so that the innermost sub-axes make `n` ranks. False: no cut does. Context ranks hold
+// the same parameters as data ranks do and are the innermost of them, as in torchtitan's mesh `fsdp`.
 bool cut_for(int64_t n, const mesh::Degrees& degrees, Cuts& cuts) {
     for (const Axis a : {Axis::cp, Axis::dp_shard, Axis::dp_replicate}) {
         const int64_t degree = degrees[static_cast<size_t>(a)];
@@ -317,7 +317,7 @@ Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
                               f.sync_steps, f.num_fragments));
     for (const char* key : {"outer_lr", "outer_momentum"}) {
         if (!diloco && config.is_set(std::string("fault_tolerance.") + key))
-            return no(key, " acts with fault_tolerance.semi_sync_method = diloco alone: leave it out");
+            return no(key, " acts only with fault_tolerance.semi_sync_method = diloco: leave it out");
     }
     const int64_t blocks = config.model.size("n_layers") + 2;  // with embedding and head
     if (f.num_fragments > blocks)

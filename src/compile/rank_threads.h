@@ -1,5 +1,5 @@
 // How the ranks of a job share a machine's cores: the one place that decides it. The executor is started so, and the simulator
-// is told so.
+// is given the same.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace lockstep::compile {
 
 struct RankThreads {
     int threads_per_rank = 1;
-    bool comm_thread = false;  // communication runs on a thread beside each rank; else inline
+    bool comm_thread = false;  // communication runs on a second thread of each rank; else inline
     int64_t ranks = 0;         // that share
     int cores = 0;             // these; 0: each rank has a device
 };

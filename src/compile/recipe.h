@@ -69,7 +69,7 @@ public:
     // Sections as objects: what torchtitan writes to job.save_config_file and prints with job.print_config.
     static Recipe from_json(const std::string& json, const std::string& origin);
 
-    // `text` as it would stand in TOML, quotes optional. Throws UserError as above. Its origin is the flag.
+    // `text` as it would be in TOML, quotes optional. Throws UserError as above. Its origin is the flag.
     void set(const std::string& key, const std::string& text);
     // As a file of another system says it. Throws UserError as above.
     void set(const std::string& key, Value value, const std::string& origin);
@@ -86,7 +86,7 @@ public:
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;
 
-    // Is what was read torchtitan's own? It then has keys that mean something there alone, such as [profiling], or data that
+    // Is what was read torchtitan's own? It then has keys that mean something only there, such as [profiling], or data that
     // torchtitan downloads, and none of Lockstep's own. What flags set does not count.
     bool is_torchtitans() const;
 

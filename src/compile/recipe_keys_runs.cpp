@@ -34,10 +34,10 @@ std::span<const KeyRow> keys_of_runs() {
             "the checkpoint after the last step has no optimizer states, so no run can continue from it; true where a file "
             "that is torchtitan's leaves it out"),
         acts<&C::checkpoint, &C::Checkpoint::last_save_in_hf>(
-            "checkpoint.last_save_in_hf", "the checkpoint after the last step is a Hugging Face folder of the model alone"),
+            "checkpoint.last_save_in_hf", "the checkpoint after the last step is a Hugging Face folder with only the model"),
         acts<&C::checkpoint, &C::Checkpoint::export_dtype>(
             "checkpoint.export_dtype",
-            "element type of the checkpoint after the last step if it has the model alone: float32, bfloat16 or float16; "
+            "element type of the checkpoint after the last step if it has only the model: float32, bfloat16 or float16; "
             "empty: training.dtype",
             one_of({"", "float32", "bfloat16", "float16"})),
         acts<&C::checkpoint, &C::Checkpoint::async_mode>(
@@ -148,7 +148,7 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::runtime, &C::Runtime::debug_fill>("runtime.debug_fill", "fill freed memory with NaN"),
         acts<&C::runtime, &C::Runtime::comm_thread>(
             "runtime.comm_thread",
-            "on: gathers and reductions of parameters run on a thread beside each rank; off: on the rank's own thread; auto: "
+            "on: gathers and reductions of parameters run on a second thread of each rank; off: on the rank's own thread; auto: "
             "on if there are more cores than ranks need"),
 
         acts<&C::runtime, &C::Runtime::local_link_bytes_per_s>(
@@ -223,19 +223,18 @@ std::span<const KeyRow> keys_of_runs() {
          "memory is known before the run: `lockstep check`"},
         {"memory_estimation.enable", false, S::Ignored, "`lockstep check` is exact"},
         {"memory_estimation.disable_fake_mode", false, S::Ignored, "`lockstep check` is exact"},
-        {"quantize.linear.float8.enable_fsdp_float8_all_gather", false, S::Ignored, "acts with model.converters alone"},
-        {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
-         "acts with model.converters alone"},
-        {"quantize.linear.float8.recipe_name", "", S::Ignored, "acts with model.converters alone"},
-        {"quantize.linear.float8.filter_fqns", no_strings, S::Ignored, "acts with model.converters alone"},
-        {"quantize.linear.float8.emulate", false, S::Ignored, "acts with model.converters alone"},
-        {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", "triton", S::Ignored, "acts with model.converters alone"},
-        {"quantize.linear.mx.recipe_name", "mxfp8_cublas", S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.float8.enable_fsdp_float8_all_gather", false, S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.float8.recipe_name", "", S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.float8.filter_fqns", no_strings, S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.float8.emulate", false, S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", "triton", S::Ignored, "acts only with model.converters"},
+        {"quantize.linear.mx.recipe_name", "mxfp8_cublas", S::Ignored, "acts only with model.converters"},
         {"quantize.linear.mx.filter_fqns", [](const C&) -> Value { return Strings{"output"}; }, S::Ignored,
-         "acts with model.converters alone"},
-        {"quantize.grouped_mm.float8.fqns", no_strings, S::Ignored, "acts with model.converters alone"},
-        {"quantize.grouped_mm.mx.recipe_name", "mxfp8", S::Ignored, "acts with model.converters alone"},
-        {"quantize.grouped_mm.mx.fqns", no_strings, S::Ignored, "acts with model.converters alone"},
+         "acts only with model.converters"},
+        {"quantize.grouped_mm.float8.fqns", no_strings, S::Ignored, "acts only with model.converters"},
+        {"quantize.grouped_mm.mx.recipe_name", "mxfp8", S::Ignored, "acts only with model.converters"},
+        {"quantize.grouped_mm.mx.fqns", no_strings, S::Ignored, "acts only with model.converters"},
         acts<&C::fault_tolerance, &C::FaultTolerance::enable>(
             "fault_tolerance.enable",
             "train islands: copies of the model that meet every sync_steps steps, as semi_sync_method says"),

@@ -20,7 +20,7 @@
 namespace lockstep::compile {
 namespace {
 
-// A list inside a list (module_fqns_per_model_part) stands as one string. Nothing: not all are strings.
+// A list inside a list (module_fqns_per_model_part) becomes one string. Nothing: not all are strings.
 std::optional<std::string> string_in_list(const toml::node& item) {
     if (item.is_string()) return item.as_string()->get();
     if (!item.is_array()) return std::nullopt;
@@ -137,7 +137,7 @@ void assign_all(const toml::table& table, const std::string& origin,
                              UserError("recipe.no_section", name,
                                        content.is_array_of_tables()
                                            ? fmt::format("{}: [[{}]] is a list of sections: write [{}]", where(line), name, name)
-                                           : fmt::format("{}: {} stands outside any [section]", where(line), name)));
+                                           : fmt::format("{}: {} is outside any [section]", where(line), name)));
     }
     constexpr size_t kEnough = 50;  // a file with as many is no recipe
     for (const Assignment& a : assignments) {
@@ -232,14 +232,14 @@ Recipe Recipe::from_file(const std::string& path) {
 
 Recipe Recipe::from_text_of(const std::string& path, const std::string& toml) {
     Recipe recipe = from_text(toml, path);
-    // A shipped recipe names a file beside its own folder, from wherever it is read.
+    // A shipped recipe names a file next to its own folder, from wherever it is read.
     for (const char* key : {"cluster.file", "cluster.stack"}) {
         const std::string& named = recipe.text(key);
         std::error_code ignored;
         if (named.empty() || std::filesystem::exists(named, ignored)) continue;
-        const std::filesystem::path beside = (std::filesystem::path(path).parent_path() / named).lexically_normal();
-        const bool is_file = std::filesystem::exists(beside, ignored) && !std::filesystem::is_directory(beside, ignored);
-        if (is_file) recipe.values_[key] = beside.string();
+        const std::filesystem::path shipped = (std::filesystem::path(path).parent_path() / named).lexically_normal();
+        const bool is_file = std::filesystem::exists(shipped, ignored) && !std::filesystem::is_directory(shipped, ignored);
+        if (is_file) recipe.values_[key] = shipped.string();
     }
     return recipe;
 }

@@ -42,8 +42,8 @@ std::vector<Move> moves_of(const std::vector<Block>& blocks) {
 // [block][instance]: its choice.
 using State = std::vector<std::vector<size_t>>;
 
-// After the first `n` moves. The last instances move first: what they save is needed for the shortest time, and is gone when the
-// others compute theirs again.
+// After the first `n` moves. The last instances move first: what they save is needed for the shortest time, and is gone when
+// the others compute theirs again.
 State state_after(const std::vector<Block>& blocks, const std::vector<Move>& moves, size_t n) {
     std::vector<int64_t> done(blocks.size());
     for (size_t k = 0; k < n; ++k) ++done[moves[k].block];

@@ -1,7 +1,8 @@
-// [activation_checkpoint]: what backward finds saved. With modes "budget" and "memory_budget" it is solved so that the exact plan
-// stays within given bytes in the least time: a driver above the passes, which plans memory for each list that it considers. It
-// moves instances, one at a time and the last first, from one point of the hull of choices to the next, in the order of time won
-// per byte, as far as the plan fits; then the instance that would have moved next as far as its other choices go.
+// [activation_checkpoint]: what backward finds saved. With modes "budget" and "memory_budget" it is solved so that the exact
+// plan stays within given bytes in the least time: a driver above the passes, which plans memory for each list that it
+// considers. It moves instances, one at a time and the last first, from one point of the hull of choices to the next, in the
+// order of time won per byte, as far as the plan fits;
+// then the instance that would have moved next as far as its other choices go.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ struct Sizing {
 // The arenas, in bytes, by pipeline rank.
 using ArenaBytes = std::function<std::vector<int64_t>(const std::vector<passes::SaveList>&, const Sizing&)>;
 
-// For a program that stands before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
+// For a program before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
 OrRefusal<std::vector<passes::SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
                                                     const ArenaBytes& arena_bytes,
                                                     const passes::OpSeconds& time_s = passes::Rates{});

@@ -31,7 +31,7 @@ void check_checkpoints(const Recipe& r, const Config& config) {
     if (c.initial_load_in_hf && !c.initial_load_model_only)
         throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
                         "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "
-                        "transformers holds weights alone; leave initial_load_model_only at true");
+                        "transformers holds only weights; leave initial_load_model_only at true");
     if (!c.last_save_in_hf) return;
     if (r.is_set("checkpoint.last_save_model_only") && !c.last_save_model_only)
         throw UserError(

@@ -1,6 +1,6 @@
-// What keys of a recipe ask for together. The values that one key may have stand in the tables of keys (recipe_keys_*.cpp, models/)
-// and are refused when they are assigned; what depends on several keys stands here. config_of() applies it, so that `check`,
-// `plan`, `show`, `diff` and `train` refuse the same recipes. What depends on the ranks is layout.h's.
+// What keys of a recipe ask for together. The values that one key may have are in the tables of keys (recipe_keys_*.cpp,
+// models/) and are refused when they are assigned; what depends on several keys is here. config_of() applies it, so that
+// `check`, `plan`, `show`, `diff` and `train` refuse the same recipes. What depends on the ranks is layout.h's.
 #pragma once
 
 #include <string>

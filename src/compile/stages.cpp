@@ -138,8 +138,8 @@ OrRefusal<Cut> cut_by_names(const std::vector<BlockInstance>& blocks, const std:
                 return refuse(fmt::format("\"{}\" comes after the whole model; give each module once", word));
             const std::vector<std::string> names = names_of(blocks, blocks[block]);
             if (word != names[name])
-                return refuse(fmt::format("\"{}\" stands where {} is next; give each module once, in the order of the model",
-                                          word, names[name]));
+                return refuse(fmt::format("\"{}\" is where {} comes next; give each module once, in the order of the model", word,
+                                          names[name]));
             if (name == 0) cut.back().push_back(blocks[block]);
             if (++name == names.size()) ++block, name = 0;
         }

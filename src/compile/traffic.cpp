@@ -100,7 +100,7 @@ std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology
     for (const ir::Program& p : compiled.programs) {
         ops::PlacedGroups groups(p, topology);
         each_that_sends(compiled, p, [&](const ir::Routine& r, const ir::Op& op, double times) {
-            // What all stages meet in stands in every stage's program.
+            // What all stages join is in every stage's program.
             if (ir::traits_of(op).symmetric && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0) return;
             const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);
             out.resize(sent.by_host.size());

@@ -11,7 +11,7 @@ namespace lockstep::compile {
 
 struct GroupTraffic {
     std::string axes;              // for the reader: along which its members differ, as "tp", "pp" (between stages)
-    bool tensor_parallel = false;  // they differ along tp alone
+    bool tensor_parallel = false;  // they differ only along tp
     int64_t members = 0;           // of a group
     int64_t groups = 0;            // in the job
     std::vector<int64_t> first;    // the ranks of one of them

@@ -1,5 +1,5 @@
-// Finds added tokens in text, as Hugging Face's tokenizers do: leftmost, then longest. Special tokens are not found: a text that
-// spells one stays text. But like there, they hide another token that begins inside of them.
+// Finds added tokens in text, as Hugging Face's tokenizers do: leftmost, then longest. Special tokens are not found: a text
+// that spells one stays text. But like there, they hide another token that begins inside of them.
 // Immutable: one AddedTokens may serve many threads.
 #pragma once
 
@@ -16,7 +16,7 @@ struct AddedToken {
     std::string text;
     bool special = false;
     bool normalized = false;     // searched in normalized text, else in the text as it comes
-    bool single_word = false;    // only where no letter, digit or mark stands beside it
+    bool single_word = false;    // only where no letter, digit or mark is next to it
     bool lstrip = false;         // takes the white space before it
     bool rstrip = false;         // takes the white space behind it
     bool in_vocabulary = false;  // merges may make it, too

@@ -11,8 +11,8 @@
 
 namespace lockstep::data {
 
-// Errors: data.vocab_too_small (below 258: use Tokenizer::bytes()), data.vocab_too_large with the largest that `corpus` supports.
-// A pair seen once is never merged.
+// Errors: data.vocab_too_small (below 258: use Tokenizer::bytes()), data.vocab_too_large with the largest that `corpus`
+// supports. A pair seen once is never merged.
 Tokenizer train_bpe(const Corpus& corpus, int vocab_size, const WordCountOptions& options = {}, const Progress& progress = {});
 
 }  // namespace lockstep::data

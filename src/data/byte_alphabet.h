@@ -1,5 +1,5 @@
 // The byte-level alphabet of GPT-2 and of Hugging Face's ByteLevel: every byte is one printable Unicode character, so that
-// tokens of arbitrary bytes can stand in JSON. Printable Latin-1 bytes stand for themselves, the 68 others for U+0100 on.
+// tokens of arbitrary bytes can be in JSON. Printable Latin-1 bytes stand for themselves, the 68 others for U+0100 on.
 // Source: encoder.py of openai/gpt-2, bytes_to_unicode().
 #pragma once
 

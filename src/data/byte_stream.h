@@ -19,8 +19,8 @@ public:
     static std::unique_ptr<ByteStream> open(const std::filesystem::path& file, Packing packing);
     virtual ~ByteStream() = default;
 
-    // The next bytes; 0 only at the end. UserError data.file_unreadable, data.compressed_damaged (also where the file ends inside
-    // a member).
+    // The next bytes; 0 only at the end. UserError data.file_unreadable, data.compressed_damaged (also where the file ends
+    // inside a member).
     virtual size_t read(std::span<char> out) = 0;
     // How much of the file itself has been read.
     int64_t file_bytes_done() const { return done_; }

@@ -1,4 +1,4 @@
-// Which tokens end and begin the documents of a tokenizer, as the files beside a tokenizer.json say.
+// Which tokens end and begin the documents of a tokenizer, as the files next to a tokenizer.json say.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DocumentTokens {
     std::vector<std::string> broken{};  // names of files that are there and are no objects of JSON
 
     // Of the folder that `tokenizer_json` lies in: a prepared folder's manifest.json, which says both; else
-    // tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json, of which none says what documents
+    // tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json; none of them says what documents
     // begin with here. special_tokens_map.json comes first where tokenizer_config.json has no added_tokens_decoder, as in
     // transformers. Files that cannot be read say nothing and are `broken`.
     static DocumentTokens beside(const std::filesystem::path& tokenizer_json);

@@ -15,7 +15,7 @@ constexpr size_t kCachedPartBytes = size_t{1} << 16;  // a normalized part stays
 constexpr size_t kDrainTokens = size_t{1} << 16;
 constexpr size_t kWindowBytes = size_t{1} << 20;  // of a word without end, merged at a time
 
-// Calls between(text, whether it is the first) for what stands between added tokens, and token(id) for them.
+// Calls between(text, whether it is the first) for what is between added tokens, and token(id) for them.
 template <class Between, class Token>
 void for_each_added(const AddedTokens& added, std::string_view text, const Between& between, const Token& token) {
     if (added.empty()) return between(text, true);
@@ -149,7 +149,7 @@ void Encoder::merge_symbols(std::vector<int32_t>& tokens) {
 }
 
 // Merges a window of a long word, keeps the tokens that no text behind the window can change, and goes on behind the last of
-// them: what stands between two tokens of a word is merged as if it stood alone.
+// them: what is between two tokens of a word is merged as if it were by itself.
 void Encoder::merge_in_windows(std::string_view piece, size_t reach, std::vector<int32_t>& tokens) {
     std::vector<int32_t> made;
     for (size_t begin = 0, window = std::max(kWindowBytes, 2 * reach); begin < piece.size();) {
@@ -171,8 +171,8 @@ void Encoder::merge_in_windows(std::string_view piece, size_t reach, std::vector
     }
 }
 
-// How many of a window's tokens lie before `settled_bytes`, and how many bytes they stand for. An unknown token that may go on is
-// not one of them.
+// How many of a window's tokens lie before `settled_bytes`, and how many bytes they stand for. An unknown token that may go on
+// is not one of them.
 size_t Encoder::settled_tokens(std::span<const int32_t> tokens, size_t settled_bytes, size_t& bytes) const {
     const TokenizerParts& parts = tokenizer_.parts_;
     size_t settled = 0, unknown = 0;

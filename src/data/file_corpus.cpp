@@ -151,7 +151,7 @@ void visit_json_values(const Input& input, const ReadOptions& options, JsonTexts
     }
     if (is_list && at == text.size()) damaged(not_json_at(at + 1, "the list does not end"));
     if (is_list && skip_json_space(text, at + 1) < text.size())
-        damaged(not_json_at(skip_json_space(text, at + 1) + 1, "more stands behind the list"));
+        damaged(not_json_at(skip_json_space(text, at + 1) + 1, "more follows the list"));
 }
 
 void visit_parquet(const Input& input, const ReadOptions& options, const Corpus::Use& use) {

@@ -156,7 +156,7 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
     if (lower.ends_with(".csv") || lower.ends_with(".tsv"))
         return unreadable("a table with separators",
                           "Write it as Parquet, with read_csv and to_parquet of pandas; or rename it to .txt, to train on the "
-                          "table as it stands");
+                          "table as it is");
     return {Format::text, "", ""};
 }
 

@@ -1,5 +1,5 @@
-// What kind of file is this, by its name and its first bytes? A pure function; an input that is not read gets the words that say
-// what to do with it. Text may still be JSON: json_shape.h.
+// What kind of file is this, by its name and its first bytes? A pure function; an input that is not read gets the words that
+// say what to do with it. Text may still be JSON: json_shape.h.
 #pragma once
 
 #include <cstddef>

@@ -24,8 +24,8 @@ T number_at(std::string_view bytes, size_t at) {
     return value;
 }
 
-// The text behind a key of numpy's header, which is a Python dictionary: {'descr': '<u2', 'fortran_order': False, 'shape': (9,),
-// }
+// The text behind a key of numpy's header, which is a Python dictionary: {'descr': '<u2', 'fortran_order': False, 'shape':
+// (9,), }
 std::string_view python_value(std::string_view header, std::string_view key) {
     const size_t at = header.find(fmt::format("'{}':", key));
     if (at == std::string_view::npos) return {};
@@ -166,7 +166,7 @@ IdArray parse_raw_ids(std::string_view bytes, const std::filesystem::path& file,
         refuse(file, is_wide ? "read as 32-bit ids, every other id is 0: they seem to have 64 bits. Save them with their type: "
                                "numpy.save(\"ids.npy\", numpy.fromfile(FILE, \"<i8\"))"
                              : "read as 16-bit ids, every other id is 0: they seem to have 32 bits. Say --id-bytes 4, or of "
-                               "Megatron-LM's data put the .idx beside the .bin");
+                               "Megatron-LM's data put the .idx next to the .bin");
     return ids;
 }
 

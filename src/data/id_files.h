@@ -23,8 +23,8 @@ struct NpyArray {
 NpyArray parse_npy(std::string_view bytes, const std::filesystem::path& file);
 // 256 int32 of header (20240520 with 16-bit ids, or 20240801 with 32-bit ids), then the ids.
 IdArray parse_llm_c(std::string_view bytes, const std::filesystem::path& file);
-// Ids of `id_bytes` (2 or 4) and nothing else; 0: as many as the vocabulary needs. What cannot be such ids is refused: a chunk of
-// litdata, and ids of another width, of which every other id would be 0.
+// Ids of `id_bytes` (2 or 4) and nothing else; 0: as many as the vocabulary needs. What cannot be such ids is refused: a chunk
+// of litdata, and ids of another width, since every other id would be 0.
 IdArray parse_raw_ids(std::string_view bytes, const std::filesystem::path& file, int id_bytes, int vocab_size);
 
 // Megatron-LM's pair: documents of one or several sequences, which lie anywhere in the .bin.

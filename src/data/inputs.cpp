@@ -108,7 +108,7 @@ private:
         }
         for (const fs::path& entry : entries) {
             const std::string entry_name = entry.filename().string();
-            if (entry_name.starts_with('.') || entry_name == "_delta_log") {  // the log of a Delta table, beside its Parquet
+            if (entry_name.starts_with('.') || entry_name == "_delta_log") {  // the log of a Delta table, next to its Parquet
                 ++found_.skipped_hidden;
             } else {
                 add(entry, name + "/" + entry_name, NamedBy::folder);
@@ -139,7 +139,7 @@ private:
         if (input.format == Format::megatron_index) {
             input.bin = fs::path(path).replace_extension(".bin");
             if (!fs::exists(input.bin))
-                refuse(path, fmt::format("{} beside it is missing", input.bin.filename().string()),
+                refuse(path, fmt::format("{} next to it is missing", input.bin.filename().string()),
                        "Megatron-LM's data are two files; give both.");
             input.bytes += static_cast<int64_t>(fs::file_size(input.bin));
         }

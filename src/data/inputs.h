@@ -1,7 +1,7 @@
 // Finds the files under the paths a user names, and what each of them is.
-// Folders are read recursively, sorted by name. Links are followed, but a file or folder reached a second time is taken once, so
-// a cycle ends. Hidden entries (".git") inside folders are left out. A file that the user names himself is read or refused; what
-// cannot be read inside a folder is left out and counted. Whether text is JSON is settled by its content (json_shape.h).
+// Folders are read recursively, sorted by name. Links are followed, but a file or folder reached a second time is taken once,
+// so a cycle ends. Hidden entries (".git") inside folders are left out. A file that the user names himself is read or refused;
+// what cannot be read inside a folder is left out and counted. Whether text is JSON is settled by its content (json_shape.h).
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace lockstep::data {
 namespace {
 
-// What stands behind the first object, which begins at `begin` and ends at `end`.
+// What follows the first object, which begins at `begin` and ends at `end`.
 JsonShape::Kind kind_behind(std::string_view head, bool is_whole, size_t begin, size_t end) {
     const size_t next = skip_json_space(head, end);
     if (next == head.size() && !is_whole) return JsonShape::Kind::more;

@@ -348,7 +348,7 @@ JsonField read_json_line(std::string_view line, const FieldPath& field) {
     const size_t behind = skip_json_space(line, found.end);
     if (found.kind == FieldKind::not_json || behind == line.size()) return found;
     JsonField damaged;
-    damaged.detail = not_json_at(behind + 1, "more stands behind the value");
+    damaged.detail = not_json_at(behind + 1, "more follows the value");
     damaged.end = behind;
     return damaged;
 }

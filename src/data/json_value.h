@@ -14,7 +14,7 @@ namespace lockstep::data {
 // "a.b": the field b of the object a, or a field whose own name is "a.b".
 class FieldPath {
 public:
-    // UserError data.field where it is empty, or dots alone.
+    // UserError data.field where it is empty, or only dots.
     explicit FieldPath(const std::string& path);
     const std::string& text() const { return text_; }
     // How many of `names`, from the first, make up the whole path; 0: they do not.
@@ -46,7 +46,7 @@ JsonField read_json_value(std::string_view text, size_t from, const FieldPath& f
 // A line of JSON Lines: a value and nothing else.
 JsonField read_json_line(std::string_view line, const FieldPath& field);
 
-// Where the first byte at or behind `from` stands that is no white space; text.size(): nowhere.
+// Where the first byte is, at or behind `from`, that is no white space; text.size(): nowhere.
 size_t skip_json_space(std::string_view text, size_t from);
 
 // "byte 3 is not JSON: .."

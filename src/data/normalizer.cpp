@@ -46,10 +46,10 @@ public:
         for (const uint32_t c : composing) marks_[c] = kChanges;
     }
 
-    // Does the form leave a character as it is, whatever stands before it?
+    // Does the form leave a character as it is, whatever comes before it?
     bool is_boundary(uint32_t code_point) const { return marks_[code_point] == 0; }
 
-    // Where in text[from, size), valid UTF-8, the first character stands that may change; text.size() if there is none.
+    // Where in text[from, size), valid UTF-8, the first character is that may change; text.size() if there is none.
     size_t first_doubt(std::string_view text, size_t from) const {
         uint8_t before = 0;
         for (size_t at = from; at < text.size();) {

@@ -30,7 +30,8 @@ public:
     bool empty() const { return steps_.empty(); }
     const std::vector<NormalizerStep>& steps() const { return steps_; }
 
-    // The normalized text, which lies in `text` or in `buffer`. `continues`: text stands before it, so that nothing is prepended.
+    // The normalized text, which lies in `text` or in `buffer`.
+    // `continues`: text comes before it, so that nothing is prepended.
     std::string_view apply(std::string_view text, bool continues, std::string& buffer) const;
 
     // Does the result of a part of a text not depend on the text around it, where the part begins and ends in ASCII characters,

@@ -1,5 +1,5 @@
-// One column of text of a Parquet file: flat or inside structs, nullable or not, any number of row groups, pages of version 1 and
-// 2, uncompressed, snappy, gzip or zstd. A page at a time is in memory.
+// One column of text of a Parquet file: flat or inside structs, nullable or not, any number of row groups, pages of version 1
+// and 2, uncompressed, snappy, gzip or zstd. A page at a time is in memory.
 // Whatever a file claims: a page and its dictionary take at most 1 GiB together, and the pages that are read have no more
 // bytes than the file.
 #pragma once
@@ -17,7 +17,8 @@ namespace lockstep::data {
 class ParquetTexts {
 public:
     // Finds the column that `field` names. `bytes` is the whole file and must outlive this. Errors: data.parquet (the file is
-    // damaged, or compressed or stored in a way that is not read), data.no_field (there is no such column, or it holds no text).
+    // damaged, or compressed or stored in a way that is not read), data.no_field (there is no such column,
+    // or it holds no text).
     ParquetTexts(std::string_view bytes, const std::filesystem::path& file, const FieldPath& field);
 
     // Calls `use` with the text of each row in order (nothing: null) and how much of the file has been read, until it returns

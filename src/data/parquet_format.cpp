@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kDeepest = 32;  // of structs in structs, which are read over
 
-// Thrift's compact protocol. Wire types: 1 and 2 are true and false, 3 a byte, 4 to 6 integers, 7 a double, 8 a string, 9 and 10
-// lists, 11 a map, 12 a struct.
+// Thrift's compact protocol. Wire types: 1 and 2 are true and false, 3 a byte, 4 to 6 integers, 7 a double, 8 a string, 9 and
+// 10 lists, 11 a map, 12 a struct.
 class Thrift {
 public:
     explicit Thrift(std::string_view bytes) : bytes_(bytes) {}

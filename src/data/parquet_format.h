@@ -1,5 +1,5 @@
-// The metadata of Parquet files: Thrift's compact protocol, and of it what is needed to read one column of text. Parsers look at
-// bytes only; whatever they hold, nothing is read outside. Source: parquet-format's parquet.thrift and Encodings.md.
+// The metadata of Parquet files: Thrift's compact protocol, and of it what is needed to read one column of text. Parsers look
+// at bytes only; whatever they hold, nothing is read outside. Source: parquet-format's parquet.thrift and Encodings.md.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,8 @@ constexpr PosixClass kPosixClasses[] = {{"alpha", R"(\p{Alphabetic})", R"(\P{Alp
                                         {"word", kWord, nullptr},
                                         {"ascii", R"(\x{00}-\x{7F})", R"(\x{80}-\x{10FFFF})"}};
 
-// An expression of Oniguruma (Ruby's syntax) in PCRE2's words. What PCRE2 would read in another way is put otherwise, or refused.
+// An expression of Oniguruma (Ruby's syntax) in PCRE2's words.
+// What PCRE2 would read in another way is put otherwise, or refused.
 class InWordsOfPcre2 {
 public:
     explicit InWordsOfPcre2(const std::string& expression) : expression_(expression) {}

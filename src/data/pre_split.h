@@ -1,8 +1,8 @@
 // Cuts text into pieces by a regular expression (PCRE2, Unicode properties, JIT): matches, and the text between two matches.
-// Guarantees: the pieces tile the text exactly and none is empty. The expression means what it means to Oniguruma, the engine of
-// Hugging Face's tokenizers; one that PCRE2 would read otherwise is refused. The expressions of known_split.h run as plain loops.
-// Any bytes are accepted: a byte that is not part of valid UTF-8 is a piece of one byte, and the text around it is split apart.
-// A PreSplitPattern is immutable and may be shared between threads; a PreSplitter belongs to one thread.
+// Guarantees: the pieces tile the text exactly and none is empty. The expression means what it means to Oniguruma, the engine
+// of Hugging Face's tokenizers; one that PCRE2 would read otherwise is refused. The expressions of known_split.h run as plain
+// loops. Any bytes are accepted: a byte that is not part of valid UTF-8 is a piece of one byte, and the text around it is split
+// apart. A PreSplitPattern is immutable and may be shared between threads; a PreSplitter belongs to one thread.
 #pragma once
 
 #include <cstddef>

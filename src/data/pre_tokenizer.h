@@ -34,7 +34,7 @@ struct MetaspaceStep {
 
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
 
-// What stands before a text that is to be cut.
+// What comes before a text that is to be cut.
 struct Before {
     bool nothing = true;     // it begins its document
     bool continues = false;  // it is a later part of a text that was cut for no other reason than its length

@@ -75,8 +75,8 @@ struct Vocabulary {
     }
 };
 
-// What the flags say, else the files beside the tokenizer.json; of what documents begin with, only the flag and the manifest of a
-// prepared folder.
+// What the flags say, else the files next to the tokenizer.json; of what documents begin with, only the flag and the manifest
+// of a prepared folder.
 DocumentTokens document_tokens(const PrepareOptions& options) {
     DocumentTokens tokens = DocumentTokens::beside(options.tokenizer);
     if (!options.end_token.empty()) tokens.end = {{options.end_token, -1, "--end-token", true}};
@@ -96,7 +96,7 @@ Tokenizer load_tokenizer(const std::string& json, const std::string& path, const
     const bool is_named = named != documents.end.end();
     const auto refuse = [&] {
         const std::string why = is_named ? unknown_end(*named, path)
-                                         : fmt::format("{} beside {} is not JSON and may say which token ends a document",
+                                         : fmt::format("{} next to {} is not JSON and may say which token ends a document",
                                                        documents.broken.front(), path);
         throw UserError("data.end_unknown", "--end-token",
                         fmt::format("{}. {} or say with --end-token which token ends a document.", why,
@@ -227,7 +227,7 @@ std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options,
     return hex_checksum(all);
 }
 
-// ---- what stands in `out` already
+// ---- what is in `out` already
 
 // Does the folder hold nothing but what an interrupted preparation has left?
 bool only_leftovers(const fs::path& folder) {
@@ -492,8 +492,8 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     manifest_file.append(manifest.to_json());
     manifest_file.finish();
 
-    // All bytes are durable. Where data is replaced, the old manifest goes first; the new one comes last: a folder without one is
-    // not read. New shards of data that is appended to are not read before the manifest names them.
+    // All bytes are durable. Where data is replaced, the old manifest goes first; the new one comes last: a folder without one
+    // is not read. New shards of data that is appended to are not read before the manifest names them.
     if (!base) {
         remove_old_data(options.out);
         if (vocabulary.tokenizer) tokenizer_file.publish();

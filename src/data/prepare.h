@@ -33,8 +33,8 @@ struct PrepareOptions {
     int ids_vocab_size = 0;      // for inputs of token ids without a tokenizer: the size of their vocabulary,
     int32_t ids_separator = -1;  // and the id that separates documents
     int id_bytes = 0;            // of ids without a header: 2 or 4; 0: as many as the vocabulary needs
-    // The tokens that end and begin documents, by their text. Empty: the one that the files beside the tokenizer.json name, else
-    // one with a known name (DocumentTokens); nothing to begin with. When appending, the folder's own.
+    // The tokens that end and begin documents, by their text. Empty: the one that the files next to the tokenizer.json name,
+    // else one with a known name (DocumentTokens); nothing to begin with. When appending, the folder's own.
     std::string end_token, begin_token;
     std::string field = "text";  // of JSON and Parquet: the field that has the text; "a.b" is b inside a, or a name with a dot
     TextFormat text_format = TextFormat::by_content;
@@ -53,23 +53,23 @@ struct PrepareSummary {
     bool was_prepared_already = false;   // `out` held exactly this already; nothing was written
     std::vector<LeftOut> left_out;       // files in folders that are not read
     std::vector<LeftOut> taken_as_text;  // files that look like JSON
-    // Of a tokenizer.json that the user named: which tokens end and begin documents, who said it (empty: a known name), and what
-    // else might have been meant.
+    // Of a tokenizer.json that the user named: which tokens end and begin documents, who said it (empty: a known name), and
+    // what else might have been meant.
     struct Documents {
         std::string end, end_said_by, begin;
         std::vector<std::string> other_ends;
         std::string configured_begin;            // which transformers would put before a text
         std::vector<TokenName> unknown_ends{};   // named by files before end_said_by, and no tokens of the tokenizer
         std::vector<std::string> other_names{};  // another end: "special_tokens_map.json says </s>"
-        std::vector<std::string> broken{};       // files beside the tokenizer.json that are no JSON
+        std::vector<std::string> broken{};       // files next to the tokenizer.json that are no JSON
     };
     std::optional<Documents> documents;
 };
 
 // Errors: data.heldout_fraction, data.vocab_mismatch, data.ids_without_vocabulary, data.ids_options, data.separator,
-// data.shard_tokens, data.document_tokens, data.too_many_bad_lines, data.out_not_a_dataset, data.out_exists, data.out_unwritable,
-// data.append_tokenizer, data.nothing_to_train_on, and those of find_inputs, FileCorpus, SplitWriter, train_bpe, Tokenizer::load
-// and the writers.
+// data.shard_tokens, data.document_tokens, data.too_many_bad_lines, data.out_not_a_dataset, data.out_exists,
+// data.out_unwritable, data.append_tokenizer, data.nothing_to_train_on, and those of find_inputs, FileCorpus, SplitWriter,
+// train_bpe, Tokenizer::load and the writers.
 PrepareSummary prepare(const PrepareOptions& options, const Progress& progress = {});
 
 }  // namespace lockstep::data

@@ -113,7 +113,7 @@ void check_agreement(const std::filesystem::path& file, const std::string& what,
                      const std::string& in_manifest) {
     if (in_file == in_manifest) return;
     throw UserError("data.files_disagree", file.string(),
-                    fmt::format("{} is not the file that {} beside it describes: {} is {}, the manifest says {}. "
+                    fmt::format("{} is not the file that {} next to it describes: {} is {}, the manifest says {}. "
                                 "Run `data prepare` again, or put back the files that belong together.",
                                 file.string(), kManifestFile, what, in_file, in_manifest));
 }

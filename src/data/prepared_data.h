@@ -1,5 +1,5 @@
-// A prepared folder: token files (shards) for training and held out, the tokenizer.json that made them, and manifest.json, which
-// is written last and ties them together. docs/token_files.md describes it.
+// A prepared folder: token files (shards) for training and held out, the tokenizer.json that made them, and manifest.json,
+// which is written last and ties them together. docs/token_files.md describes it.
 #pragma once
 
 #include <cstdint>
@@ -80,8 +80,8 @@ struct PreparedData {
     TokenStream train, heldout;  // heldout may be empty
 
     // Reads headers, not tokens, of more than kFastVerifyBytes of token files (Verify::fast). Errors: data.not_prepared (no
-    // manifest in `folder`), data.files_disagree (a file is not the one that the manifest names), and those of Manifest::load and
-    // TokenFile::open.
+    // manifest in `folder`), data.files_disagree (a file is not the one that the manifest names), and those of Manifest::load
+    // and TokenFile::open.
     static PreparedData open(const std::filesystem::path& folder, Verify verify = Verify::fast);
     // Nothing where the folder has none. Errors: data.files_disagree, and those of Tokenizer::load.
     std::optional<Tokenizer> tokenizer() const;

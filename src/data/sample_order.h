@@ -1,5 +1,5 @@
-// The order in which training sees its windows: a keyed permutation per epoch, computed index by index. No shuffle file, no scan.
-// Pure integer arithmetic: the same on every machine, whatever the batch size, the layout or the point of resumption.
+// The order in which training sees its windows: a keyed permutation per epoch, computed index by index. No shuffle file, no
+// scan. Pure integer arithmetic: the same on every machine, whatever the batch size, the layout or the point of resumption.
 // Source: a Feistel network with cycle walking (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
 #pragma once
 

@@ -16,8 +16,8 @@ public:
     virtual ~Source() = default;
     virtual int seq_len() const = 0;
     virtual int vocab_size() const = 0;
-    // All spans are [seq_len]. `targets` is the next token or kNoTarget, `positions` counts from 0 in each document, `documents`
-    // numbers the documents inside this sample from 0.
+    // All spans are [seq_len]. `targets` is the next token or kNoTarget, `positions` counts from 0 in each document,
+    // `documents` numbers the documents inside this sample from 0.
     virtual void sample(int64_t samples_seen, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,
                         std::span<int32_t> documents) const = 0;
 };
@@ -34,9 +34,9 @@ struct DatasetOptions {
     int64_t window_stride = 0;  // tokens from the start of a window to that of the next; 0: seq_len
 };
 
-// Windows of seq_len + 1 tokens. At stride seq_len every token but the first is a target once an epoch; at stride seq_len + 1 no
-// two windows share a token; a smaller stride makes a token a target of several windows. The last few tokens, which do not fill a
-// window, are not used. The order is window_of_sample (sample_order.h).
+// Windows of seq_len + 1 tokens. At stride seq_len every token but the first is a target once an epoch; at stride seq_len + 1
+// no two windows share a token; a smaller stride makes a token a target of several windows. The last few tokens, which do not
+// fill a window, are not used. The order is window_of_sample (sample_order.h).
 class Dataset : public Source {
 public:
     // Errors: data.seq_len (below 1), data.window_stride, data.too_few_tokens (there is no whole window).

@@ -32,8 +32,8 @@ static_assert(sizeof(TokenFileHeader) == 64);
 
 inline constexpr uint32_t kTokenFileVersion = 1;
 
-// header: header and length, which takes microseconds. fast: of files below 256 MiB also the checksum and the index of documents,
-// which reads every byte. full: these always.
+// header: header and length, which takes microseconds. fast: of files below 256 MiB also the checksum and the index of
+// documents, which reads every byte. full: these always.
 enum class Verify { header, fast, full };
 
 inline constexpr int64_t kFastVerifyBytes = int64_t{256} << 20;

@@ -21,7 +21,7 @@ bool is_special(const TokenizerParts& parts, int32_t id) {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Does a newline between a character that is no white space and an ASCII letter end a piece, whatever stands around?
+// Does a newline between a character that is no white space and an ASCII letter end a piece, whatever is around them?
 bool splits_at_lines(const std::vector<PreTokenizerStep>& steps) {
     bool splits = false;
     for (const PreTokenizerStep& step : steps) {

@@ -1,10 +1,10 @@
 // A byte-pair tokenizer, read from and written to Hugging Face's tokenizer.json. Its stages, in order:
 //   added tokens that text may spell (added_tokens.h), normalizer (normalizer.h), pre-tokenizer (pre_tokenizer.h), merges.
-// Merges: inside a piece the merge of lowest rank applies first, leftmost among equals. They begin with bytes (`byte_level`), or
-// with characters, of which those without a token become bytes (`byte_fallback`) or the unknown token. Guarantees: encode never
-// yields the separator or another special token, even where the text spells one, so a document cannot forge its own end. Without
-// a normalizer and an unknown token, decode(encode(bytes)) == bytes for any bytes. Immutable: one Tokenizer may serve many
-// threads; each thread that encodes much makes its own Encoder (encoder.h).
+// Merges: inside a piece the merge of lowest rank applies first, leftmost among equals. They begin with bytes (`byte_level`),
+// or with characters; those without a token become bytes (`byte_fallback`) or the unknown token. Guarantees: encode never
+// yields the separator or another special token, even where the text spells one, so a document cannot forge its own end.
+// Without a normalizer and an unknown token, decode(encode(bytes)) == bytes for any bytes. Immutable: one Tokenizer may serve
+// many threads; each thread that encodes much makes its own Encoder (encoder.h).
 #pragma once
 
 #include <array>
@@ -74,7 +74,7 @@ public:
 
     // Errors: data.file_unreadable, data.tokenizer_malformed, data.tokenizer_unsupported, data.tokenizer_no_separator,
     // data.split_pattern, and the constructor's.
-    // With the tokens that end and begin documents as the files beside it say.
+    // With the tokens that end and begin documents as the files next to it say.
     static Tokenizer load(const std::filesystem::path& file);
     // `origin` names the text in error messages.
     static Tokenizer from_json(std::string_view json, const std::string& origin, const DocumentTokens& documents = {});

@@ -137,7 +137,8 @@ private:
         parts_.tokens[at] = std::move(bytes);
     }
 
-    // A token that is not written in the byte alphabet can never be made of bytes; it decodes to its text, as with Hugging Face.
+    // A token that is not written in the byte alphabet can never be made of bytes;
+    // it decodes to its text, as with Hugging Face.
     void place_vocabulary() {
         for (const auto& [text, id] : vocabulary_) {
             if (added_ids_.contains(id)) {
@@ -182,7 +183,7 @@ private:
         throw UserError(
             kNoSeparator, "--end-token",
             fmt::format("{} has none of the special added tokens that end a document ('{}'), and no "
-                        "tokenizer_config.json beside it names one as eos_token. Say with --end-token which token ends "
+                        "tokenizer_config.json next to it names one as eos_token. Say with --end-token which token ends "
                         "a document.",
                         fields_.origin(), fmt::join(kSeparators, "', '")));
     }
@@ -289,7 +290,7 @@ std::string tokenizer_to_json(const TokenizerParts& parts) {
     for (int32_t id = 0; id < static_cast<int32_t>(parts.tokens.size()); ++id) {
         const std::string& token = parts.tokens[id];
         if (token.empty()) continue;
-        // Special tokens stand here too: Hugging Face numbers those that do not anew. Appended without the linear look-up.
+        // Special tokens are here too: Hugging Face numbers those that do not anew. Appended without the linear look-up.
         const bool is_special = std::binary_search(parts.special.begin(), parts.special.end(), id);
         entries.OrderedJson::object_t::Container::emplace_back(is_special ? token : to_alphabet(token), id);
         if (!is_special) continue;

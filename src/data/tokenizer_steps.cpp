@@ -14,7 +14,7 @@ using Behavior = SplitStep::Behavior;
 
 constexpr int kDeepest = 16;  // sequences in sequences
 
-// Calls f(step) for the steps of a Sequence, in order, or for the one step that stands there. `list`: the Sequence's field.
+// Calls f(step) for the steps of a Sequence, in order, or for the one step that is there. `list`: the Sequence's field.
 void for_each_step(const JsonFields& fields, const Json& step, const char* list, FunctionRef<void(const Json&)> f,
                    int depth = 0) {
     if (depth > kDeepest) fields.malformed(fmt::format("its '{}' are nested too deeply", list));

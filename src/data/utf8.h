@@ -14,7 +14,7 @@ constexpr size_t byte_order_mark_bytes(std::string_view text) { return text.star
 
 struct InvalidUtf8 {
     int64_t bytes = 0;    // that belong to no well-formed character
-    size_t first_at = 0;  // where the first stands; meaningless where there is none
+    size_t first_at = 0;  // where the first is; meaningless where there is none
 };
 
 InvalidUtf8 invalid_utf8(std::string_view text);

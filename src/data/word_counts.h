@@ -24,8 +24,8 @@ struct WordCountOptions {
 
 // Sorted by word. Words longer than 256 bytes are counted in parts of 256.
 // A corpus whose files are larger than the limit is cut into blocks of 16 KiB (ending after a line if one ends nearby). The
-// golden-ratio sequence chooses the blocks that are counted, so they lie evenly in all documents. A document shorter than a block
-// is a block. Of compressed files the share is the same, so more text is counted than the limit says.
+// golden-ratio sequence chooses the blocks that are counted, so they lie evenly in all documents. A document shorter than a
+// block is a block. Of compressed files the share is the same, so more text is counted than the limit says.
 std::vector<WordCount> count_words(const Corpus& corpus, const PreSplitPattern& pattern, const WordCountOptions& options,
                                    const Progress& progress = {});
 

@@ -1,4 +1,4 @@
-// A rank's memory and queues, whatever they are made of. Host code reaches the memory through read() and write() alone: the
+// A rank's memory and queues, whatever they are made of. Host code reaches the memory only through read() and write(): the
 // addresses that it holds are those of kernels, copies and collectives. On the host device the memory is the process's own and
 // work happens when it is given; on others the host runs ahead of the queues.
 // Giving work to a queue, reading and writing may be done by several threads, each on queues of its own.
@@ -51,8 +51,8 @@ public:
     // Between two places of the device, or between the device and memory of Place::Host.
     virtual void copy(Queue& queue, void* to, const void* from, int64_t bytes) = 0;
     virtual void fill(Queue& queue, void* to, int byte, int64_t bytes) = 0;
-    // Work that uses the memory, in the order of the queue: work(the addresses as it may use them). Where kernels are the host's,
-    // it is what they do; elsewhere it gives kernels to queue.handle(), before this returns.
+    // Work that uses the memory, in the order of the queue: work(the addresses as it may use them). Where kernels are the
+    // host's, it is what they do; elsewhere it gives kernels to queue.handle(), before this returns.
     using Work = std::function<void(void* const* addresses)>;
     virtual void launch(Queue& queue, std::span<void* const> addresses, Work work) = 0;
     // Code of the host that uses no memory of the device, in the order of the queue. On a thread of the device's choice.

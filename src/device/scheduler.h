@@ -1,8 +1,8 @@
-// Runs queues of work late: a piece runs only when a thread waits for something, or by chance when work is given. A seed chooses
-// the next queue among those whose next piece waits for nothing. Code that is right only because a device happens to be slow or
-// fast fails here. The scheduler knows nothing of memory or kernels, so fakes of other devices are built on it. A piece waits
-// only for pieces that were given before it, so every wait ends. Pieces of one queue never overlap; pieces of several queues do
-// if several threads wait. With one thread a seed repeats its order.
+// Runs queues of work late: a piece runs only when a thread waits for something, or by chance when work is given. A seed
+// chooses the next queue among those whose next piece waits for nothing. Code that is right only because a device happens to be
+// slow or fast fails here. The scheduler knows nothing of memory or kernels, so fakes of other devices are built on it. A piece
+// waits only for pieces that were given before it, so every wait ends. Pieces of one queue never overlap; pieces of several
+// queues do if several threads wait. With one thread a seed repeats its order.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ public:
 
     // All of these from any thread.
     int add_queue();
-    // Work, or nothing but a place in the queue: behind what the queue was given, and what it was told to wait for. Must not
+    // Work, or nothing but a place in the queue: behind what the queue was given, and what it was asked to wait for. Must not
     // throw.
     Ticket give(int queue, std::function<void()> work = nullptr);
     // What is given to the queue from now on runs after that piece.

@@ -15,7 +15,7 @@ namespace {
 
 bool is_number(const std::string& word) { return word.find_first_not_of("0123456789.eE+-") == std::string::npos; }
 
-// A word that only a run knows, and that stands where no value is expected, or whose name says that it holds arguments.
+// A word that only a run knows, and that is where no value is expected, or whose name says that it holds arguments.
 bool holds_arguments(const std::string& word, const std::vector<Argument>& before) {
     if (!word.starts_with("$") && !word.starts_with("`")) return false;
     if (word == "$@" || word == "$*" || before.empty()) return true;

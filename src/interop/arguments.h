@@ -1,4 +1,5 @@
-// Arguments of a command line as Python's argparse takes them: "--name value", "--name=value", "--name" alone, several values.
+// Arguments of a command line as Python's argparse takes them:
+// "--name value", "--name=value", "--name" without a value, several values.
 #pragma once
 
 #include <cstdint>

@@ -194,7 +194,7 @@ private:
             if (c == ']' && --depth == 0) return;
         }
     }
-    // A name or an element, "A[1]"; empty: none stands here.
+    // A name or an element, "A[1]"; empty: none is here.
     std::string name_here() {
         skip_blanks();
         if (at_ >= text_.size() || !is_of_name(text_[at_]) || std::isdigit(static_cast<unsigned char>(text_[at_]))) return "";

@@ -13,11 +13,11 @@ namespace lockstep::interop {
 
 // Does the object have keys that only DeepSpeed's configuration has?
 bool is_deepspeed(const nlohmann::json& json);
-// The statements of a configuration, into the reading of a run, but for sections that the program which calls DeepSpeed replaces.
-// Returns its gradient_accumulation_steps; 0: it has none. UserError recipe.deepspeed_config.
+// The statements of a configuration, into the reading of a run, but for sections that the program which calls DeepSpeed
+// replaces. Returns its gradient_accumulation_steps; 0: it has none. UserError recipe.deepspeed_config.
 int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals,
                        const ReadOptions& options = {}, const std::vector<std::string>& of_caller = {});
-// A configuration alone: with the questions that it leaves.
+// A configuration without a script: with the questions that it leaves.
 Reading read_deepspeed_alone(const std::string& text, const std::string& path, const ReadOptions& options = {});
 
 }  // namespace lockstep::interop

@@ -19,7 +19,7 @@ public:
 
     Json whole() {
         skip();
-        const bool has_brackets = stands("{") || stands("[");
+        const bool has_brackets = comes("{") || comes("[");
         if (!has_brackets) return members("");
         Json out = value();
         skip();
@@ -37,13 +37,13 @@ private:
         throw std::runtime_error(fmt::format(
             "line {}: {}", 1 + std::count(s_.begin(), s_.begin() + static_cast<long>(std::min(at_, s_.size())), '\n'), what));
     }
-    bool stands(const char* text) const { return s_.compare(at_, std::char_traits<char>::length(text), text) == 0; }
+    bool comes(const char* text) const { return s_.compare(at_, std::char_traits<char>::length(text), text) == 0; }
     // Blanks and comments.
     void skip() {
         while (at_ < s_.size()) {
             if (std::string(" \t\r\n").find(s_[at_]) != std::string::npos) ++at_;
-            else if (s_[at_] == '#' || stands("//")) at_ = std::min(s_.find('\n', at_), s_.size());
-            else if (stands("/*")) {
+            else if (s_[at_] == '#' || comes("//")) at_ = std::min(s_.find('\n', at_), s_.size());
+            else if (comes("/*")) {
                 const size_t end = s_.find("*/", at_ + 2);
                 if (end == std::string::npos) fail("the comment /* is never closed");
                 at_ = end + 2;
@@ -52,7 +52,7 @@ private:
     }
     Json value() {
         if (at_ >= s_.size()) fail("a value is missing");
-        if (++depth_ > kDeepestJson) fail("brackets stand inside each other too deeply");
+        if (++depth_ > kDeepestJson) fail("brackets are nested too deeply");
         Json out = s_[at_] == '{'                      ? object()
                    : s_[at_] == '['                    ? array()
                    : s_[at_] == '"' || s_[at_] == '\'' ? Json(quoted())
@@ -73,13 +73,13 @@ private:
             separators();
             if (at_ >= s_.size() && end.empty()) return out;
             if (at_ >= s_.size()) fail("the bracket { is never closed");
-            if (stands("}") && !end.empty()) return out;
+            if (comes("}") && !end.empty()) return out;
             const std::string key = s_[at_] == '"' || s_[at_] == '\'' ? quoted() : name();
             skip();
-            if (!stands(":")) fail(fmt::format("a : is missing behind {}", key));
+            if (!comes(":")) fail(fmt::format("a : is missing behind {}", key));
             ++at_;
             skip();
-            if (out.contains(key)) fail(fmt::format("{} stands twice in one object", key));
+            if (out.contains(key)) fail(fmt::format("{} is twice in one object", key));
             out[key] = value();
         }
     }

@@ -1,5 +1,5 @@
-// JSON as people write it by hand, which DeepSpeed reads (hjson): comments of three kinds, names without quotes, commas that are
-// left out or one too many, text without quotes up to the end of its line.
+// JSON as people write it by hand, which DeepSpeed reads (hjson): comments of three kinds, names without quotes, commas that
+// are left out or one too many, text without quotes up to the end of its line.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

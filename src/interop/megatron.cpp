@@ -80,10 +80,9 @@ std::string inputs_hint(const std::string& origin, const std::string& asks) {
     if (a == b)
         for (size_t i = 0; i < std::min(first.words.size(), second.words.size()); ++i) {
             if (first.words[i].text == second.words[i].text) continue;
-            refuse(origin,
-                   fmt::format("{}: starts several runs, as it stands in a loop: one with {}, another with {}: leave one of "
-                               "them in the file",
-                               a, first.words[i].text, second.words[i].text));
+            refuse(origin, fmt::format("{}: starts several runs, as it is in a loop: one with {}, another with {}: leave one of "
+                                       "them in the file",
+                                       a, first.words[i].text, second.words[i].text));
         }
     refuse(origin, fmt::format("{}: starts a second run, after the one of {}: leave one of them in the file", b, a));
 }
@@ -176,7 +175,7 @@ std::vector<Item> unknown_ranks(const Command& launcher) {
             if (!is_flag || number_after({launcher.begin() + static_cast<long>(i), launcher.end()}, *flags) != 0) continue;
             const bool is_apart = word.find('=') == std::string::npos && i + 1 < launcher.size();
             out.push_back({is_apart ? word + " " + launcher[i + 1].text : word, launcher[i].where,
-                           "how many ranks start is known to a run alone: give --ranks N"});
+                           "how many ranks start is known only to a run: give --ranks N"});
         }
     }
     return out;
@@ -207,7 +206,7 @@ std::string deepspeed_text(const Argument& a, const std::string& name, const Scr
     throw UserError(
         "recipe.deepspeed_config", name,
         fmt::format(
-            "{}: {}: cannot be read ({}); put the file there, or beside the script. A file that the script makes is there "
+            "{}: {}: cannot be read ({}); put the file there, or next to the script. A file that the script makes is there "
             "after a run",
             a.where, a.text(), reason));
 }

@@ -1,5 +1,5 @@
-// The arguments of a Megatron-LM run while they are read: each is taken once, by the reader that knows what it means. What nobody
-// takes is in the table of what has no effect or cannot be mapped (megatron_arguments.h).
+// The arguments of a Megatron-LM run while they are read: each is taken once, by the reader that knows what it means. What
+// nobody takes is in the table of what has no effect or cannot be mapped (megatron_arguments.h).
 #pragma once
 
 #include <cstdint>

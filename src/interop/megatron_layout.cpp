@@ -25,7 +25,7 @@ void read_tensor(MegatronJob& j, int64_t tensor) {
     if (!overlap) return;
     j.args.require_no_value(*overlap);
     if (sequence && tensor > 1) j.map(*overlap, "parallelism.enable_async_tensor_parallel", true);
-    else j.no_effect(*overlap, "acts with --sequence-parallel over several tensor-parallel ranks alone");
+    else j.no_effect(*overlap, "acts only with --sequence-parallel over several tensor-parallel ranks");
 }
 
 const Argument* virtual_stages(MegatronJob& j) {
@@ -99,7 +99,7 @@ void read_pipeline(MegatronJob& j, int64_t pipeline) {
     const int64_t each = j.args.integer(*stages), of_rank = counted / pipeline;
     const bool in_layers = stages->name == "num-layers-per-virtual-pipeline-stage";
     if (each < 1 || uneven || of_rank % each != 0) {
-        if (uneven) return j.refuse(*stages, "several stages a rank are known here for equal pipeline ranks alone");
+        if (uneven) return j.refuse(*stages, "several stages a rank are known here only for equal pipeline ranks");
         indivisible(j, fmt::format("the {} layers of a pipeline rank are", of_rank), each);
     }
     if ((in_layers ? of_rank / each : each) == 1) return j.no_effect(*stages, "makes one stage a rank");
@@ -123,7 +123,7 @@ void read_partition(MegatronJob& j) {
         if (stage < 0 || stage > 3) j.refuse(*zero, "must be from 0 to 3");
         else j.map(*zero, key, stage == 0 ? std::string("none") : fmt::format("zero{}", stage));
     } else if (zero) {
-        j.no_effect(*zero, "acts with --deepspeed alone");
+        j.no_effect(*zero, "acts only with --deepspeed");
     }
     if (strategy && fsdp) {
         const std::pair<const char*, const char*> presets[] = {
@@ -135,7 +135,7 @@ void read_partition(MegatronJob& j) {
         if (distributed) j.no_effect(*distributed, "follows from --data-parallel-sharding-strategy");
         return j.no_effect(*fsdp, "follows from --data-parallel-sharding-strategy");
     }
-    if (strategy) j.no_effect(*strategy, "acts with --use-megatron-fsdp alone");
+    if (strategy) j.no_effect(*strategy, "acts only with --use-megatron-fsdp");
     if (torch_fsdp) j.map(*torch_fsdp, key, std::string("zero3"));
     else if (distributed) j.map(*distributed, key, std::string("zero1"));
     else j.reading.assume(j.deepspeed ? "no ZeRO stage" : "no --use-distributed-optimizer", key, std::string("none"));

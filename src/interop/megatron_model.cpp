@@ -51,7 +51,7 @@ private:
         const std::string type = positions ? j_.args.text(*positions) : "";
         const bool rotary = rope || type == "rope" || type == "rotary";
         if (const Argument* none = rotary ? j_.take({"no-position-embedding"}) : nullptr)
-            j_.no_effect(*none, "positions are rotary alone");
+            j_.no_effect(*none, "positions are only rotary");
         const Argument* no_bias = j_.take({"disable-bias-linear"});
         if (no_bias) j_.args.require_no_value(*no_bias);
         const std::vector<Feature> features = {
@@ -128,7 +128,7 @@ private:
         j_.reading.questions.push_back(
             {{"model.vocab_size"},
              fmt::format(
-                 "{}: the size of the vocabulary stands in the tokenizer{}: give it as --model.vocab_size N. Megatron-LM pads "
+                 "{}: the size of the vocabulary is in the tokenizer{}: give it as --model.vocab_size N. Megatron-LM pads "
                  "it to a multiple of {}",
                  tokenizer ? tokenizer->where : j_.args.origin(), tokenizer ? " (" + tokenizer->text() + ")" : "", to)});
     }
@@ -145,7 +145,7 @@ private:
         if (grouped) j_.args.require_no_value(*grouped);
         const Argument* groups = j_.take({"num-query-groups", "num-key-value-heads"});
         if (groups && !grouped && groups->name == "num-query-groups")
-            return j_.no_effect(*groups, "acts with --group-query-attention alone, in Megatron-LM as well");
+            return j_.no_effect(*groups, "acts only with --group-query-attention, in Megatron-LM as well");
         if (groups) j_.map(*groups, "model.n_kv_heads", j_.args.integer(*groups));
         else if (grouped) j_.reading.assume("--num-query-groups 1", "model.n_kv_heads", int64_t{1});
         else j_.reading.assume("no --group-query-attention", "model.n_kv_heads", heads_);
@@ -174,7 +174,7 @@ private:
         const Argument* scaled = j_.take({"use-rope-scaling"});
         const Argument* factor = j_.take({"rope-scaling-factor"});
         if (!scaled) {
-            if (factor) j_.no_effect(*factor, "acts with --use-rope-scaling alone");
+            if (factor) j_.no_effect(*factor, "acts only with --use-rope-scaling");
             return j_.reading.assume("no --use-rope-scaling", "model.rope_scaling_factor", 1.0);
         }
         j_.args.require_no_value(*scaled);

@@ -78,7 +78,7 @@ void read_precision(MegatronJob& j) {
     for (const char* name : {"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"}) {
         const bool was_taken = j.taken.contains(name);
         const Argument* a = j.take({name});
-        const char* why = !fp16 ? "acts with --fp16 alone" : j.deepspeed ? "DeepSpeed's file decides" : "the loss scale is fixed";
+        const char* why = !fp16 ? "acts only with --fp16" : j.deepspeed ? "DeepSpeed's file decides" : "the loss scale is fixed";
         if (a && !was_taken) j.no_effect(*a, why);
     }
 }
@@ -104,7 +104,7 @@ void read_optimizer(MegatronJob& j) {
     j.map_number({"adam-eps"}, "optimizer.eps", 1e-8);
     j.map_number({"weight-decay"}, "optimizer.weight_decay", 0.01);
     if (j.deepspeed) {
-        if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips by gradient_clipping alone");
+        if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips only by gradient_clipping");
         j.reading.assume("no gradient_clipping", "training.max_norm", 0.0);
     } else {
         j.map_number({"clip-grad"}, "training.max_norm", 1.0);
@@ -145,8 +145,8 @@ void read_decay(MegatronJob& j, int64_t total) {
              true});
     };
     if (name != "WSD") {
-        if (wsd_style) j.no_effect(*wsd_style, "acts with --lr-decay-style WSD alone");
-        if (wsd.said) j.no_effect(*wsd.said, "acts with --lr-decay-style WSD alone");
+        if (wsd_style) j.no_effect(*wsd_style, "acts only with --lr-decay-style WSD");
+        if (wsd.said) j.no_effect(*wsd.said, "acts only with --lr-decay-style WSD");
     }
     if (name == "constant") return j.map(*style, "lr_scheduler.decay_ratio", 0.0);
     if (name == "linear" && !style) return j.reading.assume("--lr-decay-style linear", key, name);
@@ -228,10 +228,10 @@ void read_recompute(MegatronJob& j) {
     if (old) return read_full_recompute(j, *old, method, count);
     if (old_method) return read_full_recompute(j, *old_method, old_method, count);
     for (const Argument* a : {method, count}) {
-        if (a) j.no_effect(*a, "acts with --recompute-granularity full alone");
+        if (a) j.no_effect(*a, "acts only with --recompute-granularity full");
     }
     if (name.empty()) {
-        if (modules) j.no_effect(*modules, "acts with --recompute-granularity selective alone");
+        if (modules) j.no_effect(*modules, "acts only with --recompute-granularity selective");
         return j.reading.assume("no recompute", kRecompute, std::string("none"));
     }
     if (modules && modules->values != std::vector<std::string>{"core_attn"})

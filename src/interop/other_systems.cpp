@@ -17,7 +17,7 @@ namespace {
 
 struct OtherSystem {
     const char* name;
-    std::vector<const char*> keys;  // all of them stand in its files
+    std::vector<const char*> keys;  // all of them are in its files
     const char* instead;            // what Lockstep reads of it; null: nothing of its own
 };
 

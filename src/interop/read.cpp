@@ -57,7 +57,7 @@ Reading read_torchtitan_json(const std::string& text, const std::string& path) {
 
 bool begins_with_brace(const std::string& text) { return without_comments_before(text).starts_with("{"); }
 
-// The JSON of torchtitan's job.print_config: a log stands around it.
+// The JSON of torchtitan's job.print_config: a log is around it.
 bool is_torchtitan_log(const File& f) { return f.text.find(kPrinted) != std::string::npos; }
 Reading read_torchtitan_log(const File& f) {
     const std::string log = without_ranks(f.text);

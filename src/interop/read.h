@@ -1,5 +1,5 @@
-// A recipe from a file in any of the formats that are known: Lockstep's and torchtitan's TOML, the JSON that torchtitan prints, a
-// model of transformers, a Megatron-LM run, a DeepSpeed configuration. What a file is, its content says, not its name.
+// A recipe from a file in any of the formats that are known: Lockstep's and torchtitan's TOML, the JSON that torchtitan prints,
+// a model of transformers, a Megatron-LM run, a DeepSpeed configuration. What a file is, its content says, not its name.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What is told beside a file that is read.
+// What is given besides a file that is read.
 #pragma once
 
 #include <string>

@@ -24,7 +24,7 @@ constexpr List kLists[] = {{"mapped", "Mapped:", &Reading::mapped},
                            {"unmapped", "Without a counterpart here:", &Reading::unmapped},
                            {"no_effect", "Without effect here:", &Reading::no_effect}};
 
-// One line of a comment, whatever bytes stand in it.
+// One line of a comment, whatever bytes are in it.
 std::string one_line(const std::string& bytes) {
     const nlohmann::json json = bytes;
     std::string text = nlohmann::json::parse(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

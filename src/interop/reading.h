@@ -1,5 +1,5 @@
-// What a file of another system becomes here: a recipe, and an account of every statement of the file. A statement is mapped to a
-// key, has no effect here, or has no counterpart; and what the file leaves to a default of its system is assumed. A statement
+// What a file of another system becomes here: a recipe, and an account of every statement of the file. A statement is mapped to
+// a key, has no effect here, or has no counterpart; and what the file leaves to a default of its system is assumed. A statement
 // that asks for another computation than any recipe can have is refused (Refusals). Nothing is left out in silence.
 #pragma once
 
@@ -43,8 +43,8 @@ struct Reading {
     std::vector<Question> questions;
     int64_t accumulated = 0;  // microbatches of a step on a data rank, as DeepSpeed's file says; 0: it does not
 
-    // said, at `where`, becomes the key's value. UserError of the recipe; recipe.contradiction if another statement gave the key
-    // another value.
+    // said, at `where`, becomes the key's value. UserError of the recipe; recipe.contradiction if another statement gave the
+    // key another value.
     void map(const std::string& said, const std::string& where, const std::string& key, const compile::Value& value);
     // The same for a default of the other system's, unless a statement gave the key a value.
     void assume(const std::string& said, const std::string& key, const compile::Value& value);

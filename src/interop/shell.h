@@ -1,8 +1,8 @@
 // The commands that a shell script would start, without starting any. The script is interpreted: its grammar is bash's, its
 // variables, conditions, loops, functions and here-documents do what bash does, and programs that only rewrite text (echo, cut,
 // sed, seq, ...) are computed here. What only a run could tell (a variable that nothing sets, the output of another program)
-// stays in a word as the script has it, "$NAME", with the reason; both ways of a condition that is not known are followed, and a
-// variable that they leave different is not known after it.
+// stays in a word as the script has it, "$NAME", with the reason; both ways of a condition that is not known are followed, and
+// a variable that they leave different is not known after it.
 #pragma once
 
 #include <map>
@@ -40,8 +40,8 @@ struct Script {
     std::string ended;                  // the line that ends the script before its last; empty: it runs to its end
 };
 
-// UserError recipe.script where bash's grammar has no such text, where the script would never end, and where it needs more memory
-// than a script that starts a run.
+// UserError recipe.script where bash's grammar has no such text, where the script would never end, and where it needs more
+// memory than a script that starts a run.
 Script read_script(const std::string& text, const std::string& path, const ScriptInputs& inputs = {});
 
 }  // namespace lockstep::interop

@@ -54,7 +54,7 @@ bool Interpreter::builtin(const std::string& name, const Words& words, const Wor
         state_.folders.pop_back(), set_status(0);
     } else if (name == "pushd" || name == "popd") {
         state_.folders.clear();
-        state_.folder = Text::unknown("$(pwd)", words[0].place(), because("the folder is known to a run alone"));
+        state_.folder = Text::unknown("$(pwd)", words[0].place(), because("the folder is known only to a run"));
         set_status(0);
     } else if (name == "pwd") {
         Text line = state_.folder;
@@ -207,7 +207,7 @@ void Interpreter::print_formatted(const Words& words) {
         if (next == before) break;
         require_steps(1);
     } while (next < words.size());
-    if (why) out = Text::unknown("$(...)", format.place(), because("the output of printf is known to a run alone: " + why->text));
+    if (why) out = Text::unknown("$(...)", format.place(), because("the output of printf is known only to a run: " + why->text));
     if (variable.empty()) print(out);
     else set(variable, out, format.place());
     set_status(0);
@@ -218,10 +218,10 @@ void Interpreter::change_folder(const Words& words) {
     size_t at = 1;
     while (at < words.size() && (words[at].chars() == "--" || words[at].chars() == "-P" || words[at].chars() == "-L")) ++at;
     const auto unknown = [&](const Text::Why& why) { state_.folder = Text::unknown("$(pwd)", words[0].place(), why); };
-    if (at >= words.size() || words[at].chars() == "-") return unknown(because("the folder is known to a run alone"));
+    if (at >= words.size() || words[at].chars() == "-") return unknown(because("the folder is known only to a run"));
     if (const Text::Why why = words[at].why()) return unknown(why);
     const std::string& to = words[at].chars();
-    if (to.starts_with("~")) return unknown(because("the home folder is known to a run alone"));
+    if (to.starts_with("~")) return unknown(because("the home folder is known only to a run"));
     if (!to.starts_with("/") && !state_.folder.is_known()) return;
     std::string path = (to.starts_with("/") ? fs::path(to) : fs::path(state_.folder.chars()) / to).lexically_normal().string();
     if (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -325,7 +325,7 @@ void Interpreter::read_input(const Words& words) {
     if (!has_names && array.empty()) names.emplace_back("REPLY");
     const Place place = words[0].place();
     const Text::Why cause = input_ ? input_->why() : nullptr;
-    const auto why = because(fmt::format("the input of `read` on {} is known to a run alone{}{}", line_of(place),
+    const auto why = because(fmt::format("the input of `read` on {} is known only to a run{}{}", line_of(place),
                                          cause ? ": " : "", cause ? cause->text : ""),
                              cause);
     // The line, and which of its characters end no word.

@@ -17,7 +17,7 @@ Verdict shell_not(Verdict v) {
     return v;
 }
 
-// `decides`: what one of both decides alone; false for "and", true for "or".
+// `decides`: what one of both decides by itself; false for "and", true for "or".
 Verdict shell_joined(const Verdict& a, const Verdict& b, bool decides) {
     if (a.holds == decides || b.holds == decides) return Verdict::of(decides);
     if (!a.holds) return a;
@@ -112,7 +112,7 @@ Verdict Interpreter::test_one(const Words& words) {
         if (*index < 0) *index += v->items.rbegin()->first + 1;
         return Verdict::of(v->items.contains(*index));
     }
-    if (op == "-a" || op == "-o" || op == "-t" || op == "-p") return Verdict::unknown(because(op + " is known to a run alone"));
+    if (op == "-a" || op == "-o" || op == "-t" || op == "-p") return Verdict::unknown(because(op + " is known only to a run"));
     return is_file(op, t);
 }
 
@@ -128,8 +128,8 @@ Verdict Interpreter::test(const Words& words) {
     return Verdict::unknown(because("the test has words that it cannot have"));
 }
 
-// Of both kinds of test: depth / 3 brackets deep; depth % 3: 0 for "or", 1 for "and", 2 for one. Words of [[ ]] are not split, so
-// that "!" and "(" are never operands there.
+// Of both kinds of test: depth / 3 brackets deep; depth % 3: 0 for "or", 1 for "and", 2 for one. Words of [[ ]] are not split,
+// so that "!" and "(" are never operands there.
 Verdict Interpreter::test_expression(const Words& words, size_t& at, TestKind kind, int depth) {
     constexpr int kDeepest = 60;
     const Verdict wrong = Verdict::unknown(because("the test has words that it cannot have"));

@@ -10,7 +10,7 @@
 
 namespace lockstep::interop {
 
-// The words that a word of the script becomes: none or several where a variable stands outside of quotes.
+// The words that a word of the script becomes: none or several where a variable is outside of quotes.
 class Interpreter::Fields {
 public:
     // Several items of one word are joined by the first of the separators.
@@ -238,7 +238,7 @@ void Interpreter::expand(const Text& raw, Fields& out, bool splits_blanks) {
             i = behind;
         } else if ((s[i] == '<' || s[i] == '>') && s.compare(i + 1, 1, "(") == 0) {
             const size_t behind = end_of_word(raw, i, path_);
-            const Text file = Text::unknown("<(...)", raw.place(i), because("the output of a command is known to a run alone"));
+            const Text file = Text::unknown("<(...)", raw.place(i), because("the output of a command is known only to a run"));
             if (s[i] == '<')
                 state_.files[file.chars() + id_of(file)] =
                     std::make_shared<const Text>(captured(raw.part(i + 2, behind - 1), raw.place(i)));

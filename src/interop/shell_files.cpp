@@ -96,14 +96,14 @@ void Interpreter::change_files(const std::string& name, const Words& words) {
     }
 }
 
-// A file that the script has written, or one beside it.
+// A file that the script has written, or one next to it.
 std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason) const {
     if (!name.is_known()) {
         const auto written = state_.files.find(name.chars() + id_of(name));
         return written == state_.files.end() || !written->second ? std::nullopt : std::optional(*written->second);
     }
     if (name.chars() == "/dev/stdin" || name.chars() == "/dev/fd/0") {
-        if (!input_ && reason) *reason = "the input of the script is known to a run alone";
+        if (!input_ && reason) *reason = "the input of the script is known only to a run";
         return input_;
     }
     const fs::path given(name.chars());
@@ -136,7 +136,7 @@ std::optional<Text> Interpreter::file_text(const Text& name, std::string* reason
         if (reason) *reason = p.string();
         return Text::of_file(text.text, 0);
     }
-    if (reason) *reason = "there is no such file beside the script";
+    if (reason) *reason = "there is no such file next to the script";
     return std::nullopt;
 }
 
@@ -251,7 +251,7 @@ bool Interpreter::program(const std::string& name, const Words& words) {
         splits && why && (slash == std::string::npos || in.arguments[0].find('\x01', slash) != std::string::npos);
     const std::optional<ProgramOutput> made = run_program(name, in);
     if (why && (!keeps_unknown(name) || may_split)) return not_known(why), true;
-    if (!made) return not_known(why ? why : because(fmt::format("the output of `{}` is known to a run alone", name))), true;
+    if (!made) return not_known(why ? why : because(fmt::format("the output of `{}` is known only to a run", name))), true;
     const auto decoded = [&](const std::string& text) -> std::optional<Text> {
         Text out;
         for (size_t i = 0; i < text.size(); ++i) {

@@ -216,7 +216,7 @@ void Interpreter::run_simple(const Node& n) {
     const Words raw(n.words.begin() + static_cast<long>(first), n.words.end());
     Words words;
     for (const Text& r : raw) {
-        // What stands behind a word that declares is expanded there.
+        // What follows a word that declares is expanded there.
         if (!words.empty() && words.size() == 1 && words[0].is_known()) {
             const std::string& name = words[0].chars();
             if (name == "export" || name == "declare" || name == "typeset" || name == "local" || name == "readonly") break;
@@ -402,7 +402,7 @@ void Interpreter::run_started(const Words& words) {
     const std::string name = shell_base_name(words.front().chars());
     const ShellCall shell = shell_call(words);
     if (run_script_file(words, shell) || run_script_input(words, shell)) return;
-    const Text::Why output = because(fmt::format("the output of `{}` is known to a run alone", name));
+    const Text::Why output = because(fmt::format("the output of `{}` is known only to a run", name));
     // Programs that rewrite a file in place.
     const bool edits = name == "perl" || name == "ed" || name == "ex" || name == "patch" || name == "yq" || name == "awk" ||
                        name == "gawk" || name == "crudini" || name == "dos2unix" || name == "install" || name == "rsync";
@@ -442,7 +442,7 @@ void Interpreter::run_started(const Words& words) {
         }
     }
     print_unknown(words[0].place(), output);
-    set_status(std::nullopt, because(fmt::format("whether `{}` succeeds is known to a run alone", name)));
+    set_status(std::nullopt, because(fmt::format("whether `{}` succeeds is known only to a run", name)));
 }
 
 void Interpreter::run_text(const Text& text, const std::string& origin) {

@@ -14,7 +14,7 @@
 
 namespace lockstep::interop {
 
-// Something that may hold or not, or of which only a run knows.
+// Something that may hold or not, or that only a run knows.
 struct Verdict {
     std::optional<bool> holds;
     Text::Why why;  // where `holds` is not known
@@ -125,7 +125,7 @@ private:
     struct Value {
         Words items;
         bool apart = false;            // "${A[@]}": each item is a word of its own
-        std::optional<Text> raw = {};  // the word of ${NAME-word}, which is expanded where it stands
+        std::optional<Text> raw = {};  // the word of ${NAME-word}, which is expanded where it is
     };
     class Fields;
     // `splits_blanks`: blanks outside of quotes end words, as in ${NAME-a b}.

@@ -40,7 +40,7 @@ Interpreter::Value Interpreter::parameter(const std::string& name, Place place, 
     }
     if (name == "$" || name == "!" || name == "-" || name == "_" || name == "RANDOM" || name == "SECONDS" || name == "PPID" ||
         name == "EPOCHSECONDS" || name == "HOSTNAME" || name == "UID")
-        if (!state_.find(name)) return unknown(fmt::format("{} is known to a run alone", written));
+        if (!state_.find(name)) return unknown(fmt::format("{} is known only to a run", written));
     if (name == "PWD" && !state_.find(name)) return {{state_.folder}};
     if (name == "LINENO") return {{Text(std::to_string(place.line), place)}};
     if (name == "BASH_SOURCE") return {{Text(resolved(Text(paths_[static_cast<size_t>(place.file)], place)), place)}};

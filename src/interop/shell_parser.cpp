@@ -27,9 +27,9 @@ private:
     bool at_end() const { return at_ >= s_.size(); }
     int line() const { return text_.line(std::min(at_, s_.empty() ? 0 : s_.size() - 1)); }
     bool is_plain() const { return !at_end() && !text_.why(at_); }
-    bool stands(const char* what) const { return is_plain() && s_.compare(at_, std::char_traits<char>::length(what), what) == 0; }
+    bool comes(const char* what) const { return is_plain() && s_.compare(at_, std::char_traits<char>::length(what), what) == 0; }
     bool skip(const char* what) {
-        if (!stands(what)) return false;
+        if (!comes(what)) return false;
         at_ += std::char_traits<char>::length(what);
         return true;
     }
@@ -55,15 +55,15 @@ private:
     void blanks() {
         while (is_plain()) {
             if (is_shell_blank(s_[at_])) ++at_;
-            else if (stands("\\\n")) at_ += 2;
-            else if (stands("\\\r\n")) at_ += 3;
+            else if (comes("\\\n")) at_ += 2;
+            else if (comes("\\\r\n")) at_ += 3;
             else if (s_[at_] == '#' && (at_ == 0 || std::string(" \t\r\n;&|()").find(s_[at_ - 1]) != std::string::npos))
                 at_ = std::min(s_.find('\n', at_), s_.size());
             else break;
         }
     }
     bool newline() {
-        if (!stands("\n")) return false;
+        if (!comes("\n")) return false;
         at_ = document_ ? document_ : at_ + 1;
         document_ = 0;
         return true;
@@ -88,21 +88,21 @@ private:
         return true;
     }
     bool ends_list() const {
-        if (at_end() || stands(")") || stands(";;") || stands(";&")) return true;
+        if (at_end() || comes(")") || comes(";;") || comes(";&")) return true;
         static const std::set<std::string> words = {"then", "do", "done", "fi", "else", "elif", "esac", "}"};
         return words.contains(bare_word());
     }
 
     Made list() {
         constexpr int kDeepest = 40;
-        if (++depth_ > kDeepest) refuse_script(origin_, line(), "blocks stand inside each other too deeply");
+        if (++depth_ > kDeepest) refuse_script(origin_, line(), "blocks are nested too deeply");
         const Made n = make(Kind::List);
         for (newlines(); !ends_list(); newlines()) {
             const Made part = and_or();
             blanks();
-            if (stands("&") && !stands("&&")) ++at_, part->in_background = true;
-            else if (stands(";") && !stands(";;") && !stands(";&")) ++at_;
-            else if (!stands("\n") && !ends_list()) unexpected();
+            if (comes("&") && !comes("&&")) ++at_, part->in_background = true;
+            else if (comes(";") && !comes(";;") && !comes(";&")) ++at_;
+            else if (!comes("\n") && !ends_list()) unexpected();
             n->parts.push_back(part);
         }
         --depth_;
@@ -120,7 +120,7 @@ private:
         const Made n = make(Kind::AndOr);
         const Made first = pipeline();
         n->parts.push_back(first);
-        for (blanks(); stands("&&") || stands("||"); blanks()) {
+        for (blanks(); comes("&&") || comes("||"); blanks()) {
             n->operators.push_back(s_.substr(at_, 2));
             at_ += 2;
             newlines();
@@ -134,7 +134,7 @@ private:
         for (blanks(); keyword("!") || keyword("time"); blanks()) n->is_negated ^= s_[at_ - 1] == '!';
         const Made first = command();
         n->parts.push_back(first);
-        for (blanks(); stands("|") && !stands("||"); blanks()) {
+        for (blanks(); comes("|") && !comes("||"); blanks()) {
             ++at_;
             skip("&");
             newlines();
@@ -152,9 +152,9 @@ private:
         return n;
     }
 
-    // Null: a simple command stands here.
+    // Null: a simple command is here.
     Made compound() {
-        if (stands("((")) {
+        if (comes("((")) {
             if (const Made n = arithmetic()) return n;
         }
         Made n = make(Kind::Subshell);
@@ -241,9 +241,9 @@ private:
                     depth += s_[at_] == '(' ? 1 : s_[at_] == ')' ? -1 : 0;
                     at_ = end_of_quoted(text_, at_, origin_);
                 }
-            } else if (stands("&&") || stands("||")) {
+            } else if (comes("&&") || comes("||")) {
                 at_ += 2;
-            } else if (stands("(") || stands(")") || stands("<") || stands(">")) {
+            } else if (comes("(") || comes(")") || comes("<") || comes(">")) {
                 ++at_;
             } else {
                 at_ = end_of_word(text_, at_, origin_);
@@ -289,7 +289,7 @@ private:
         at_ += word.size();
         n->operators.push_back(word);
         blanks();
-        if (stands("((")) {
+        if (comes("((")) {
             const Made head = arithmetic();
             if (!head) unexpected();
             n->kind = Kind::ForCount;
@@ -309,7 +309,7 @@ private:
         n->words.push_back(take_word());
         newlines();
         if (keyword("in")) {
-            for (blanks(); !at_end() && !stands(";") && !stands("\n"); blanks()) n->words.push_back(take_word());
+            for (blanks(); !at_end() && !comes(";") && !comes("\n"); blanks()) n->words.push_back(take_word());
         } else {
             n->in_arguments = true;
         }

@@ -25,7 +25,7 @@ public:
     // The longest part from `begin` on that it matches: where it ends.
     std::optional<size_t> longest_at(const std::string& text, size_t begin) const;
 
-    // `text` as a pattern that matches it alone.
+    // `text` as a pattern that matches only it.
     static std::string quoted(const std::string& text);
 
 private:

@@ -28,7 +28,7 @@ struct ShellOptions {
     std::string of(char c, const std::string& otherwise = "") const { return has(c) ? given.at(c) : otherwise; }
 };
 
-// `letters`: those that are known; behind one that takes a value stands ':'.
+// `letters`: those that are known; one that takes a value is followed by ':'.
 std::optional<ShellOptions> shell_options(const Strings& arguments, const std::string& letters) {
     ShellOptions out;
     bool ended = false;

@@ -1,5 +1,5 @@
-// Programs that scripts call to rewrite text, computed here: basename, cut, dirname, expr, grep, head, sed, seq, sort, tail, tr,
-// wc and the like. Each does what GNU's does for the options that it knows, and nothing for another.
+// Programs that scripts call to rewrite text, computed here: basename, cut, dirname, expr, grep, head, sed, seq, sort, tail,
+// tr, wc and the like. Each does what GNU's does for the options that it knows, and nothing for another.
 #pragma once
 
 #include <functional>

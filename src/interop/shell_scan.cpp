@@ -79,12 +79,12 @@ public:
     }
 
 private:
-    // Quotes and brackets stand inside each other to this depth at most: each is a call of this program.
+    // Quotes and brackets are nested to this depth at most: each is a call of this program.
     struct Level {
         Level(ShellScan& scan, size_t at) : scan_(scan) {
             constexpr int kDeepest = 200;
             if (++scan_.depth_ > kDeepest)
-                refuse_script(scan_.origin_, scan_.text_.line(at), "quotes and brackets stand inside each other too deeply");
+                refuse_script(scan_.origin_, scan_.text_.line(at), "quotes and brackets are nested too deeply");
         }
         ~Level() { --scan_.depth_; }
         Level(const Level&) = delete;
@@ -98,7 +98,7 @@ private:
                                   "file",
                                   what));
     }
-    // Behind "<path to the data>", which examples have for what is to be filled in; `at` where none stands here.
+    // Behind "<path to the data>", which examples have for what is to be filled in; `at` where none is here.
     size_t end_of_place(size_t at) const {
         const size_t end = s_.find_first_of("<>\n;|&()$`", at + 1);
         const bool is_one =

@@ -1,4 +1,4 @@
-// What bash's grammar makes of a script: commands, and how they stand inside each other. Words are as they are written;
+// What bash's grammar makes of a script: commands, and how they are nested. Words are as they are written;
 // shell_expand.* says what becomes of them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The characters of a script and of its variables. Each knows the line that it stands on, and whether it stands for something
+// The characters of a script and of its variables. Each knows the line that it is on, and whether it stands for something
 // that only a run knows: "$NAME" of a variable that the script does not set.
 #pragma once
 
@@ -55,7 +55,7 @@ public:
     // Is it nothing, or only variables that nothing in the script sets?
     bool is_unset_or_empty() const;
 
-    // The same characters, known or unknown for the same reasons, wherever they stand.
+    // The same characters, known or unknown for the same reasons, wherever they are.
     bool operator==(const Text& other) const;
 
 private:

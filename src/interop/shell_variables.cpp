@@ -295,7 +295,7 @@ bool Interpreter::declaration(const std::string& name, const Words& raw) {
             const size_t equals = field.chars().find('=');
             if (equals == std::string::npos) {
                 if (field.is_known() && end_of_name(field.chars(), 0) == field.size()) declare(field, false);
-                else if (!field.is_known() && field.why()->text.find("known to a run alone") != std::string::npos)
+                else if (!field.is_known() && field.why()->text.find("known only to a run") != std::string::npos)
                     forget_variables(fmt::format("`{} {}` on {}", name, field.chars(), line_of(raw[0].place())));
                 continue;
             }

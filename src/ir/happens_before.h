@@ -1,5 +1,5 @@
-// The order that queues and waits impose on the calls of one entry on one rank: calls of a queue run in list order, a call starts
-// when those it waits for have ended. All queues join at the end of a step.
+// The order that queues and waits impose on the calls of one entry on one rank: calls of a queue run in list order, a call
+// starts when those it waits for have ended. All queues join at the end of a step.
 #pragma once
 
 #include <vector>

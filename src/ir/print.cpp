@@ -67,7 +67,7 @@ std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     return text;
 }
 
-// A role stands in the text where the name alone would say another: see dim_role_called in text.h.
+// A role is in the text where the name alone would say another: see dim_role_called in text.h.
 std::string print_dim(const Dim& d) {
     const std::string role = dim_role_called(d.name) == d.role ? "" : fmt::format("@{}", name_of(d.role));
     const std::string valid = d.valid == d.size ? "" : fmt::format(":{}", d.valid);

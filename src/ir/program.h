@@ -5,7 +5,7 @@
 // calls of one kind of step (train, eval), and the only loop of the system. A *state* is what calls leave for later ones.
 // Passes turn one Program into the next; print(program) and parse(text) are inverse; verify() states what always holds.
 //
-// Names are for readers and tell one thing from another. What a thing means stands in its kind or role, never in its name.
+// Names are for readers and tell one thing from another. What a thing means is in its kind or role, never in its name.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ struct Dim {
 
 enum class Reduce { Sum, Max };
 
-// Where a tensor stands. dims: one ordered list of sub-axes per tensor dim, major to minor. partial: the set of sub-axes over
-// which the ranks' values must still be combined by `reduce`. The local shape follows and is never stored.
+// Where a tensor is placed. dims: one ordered list of sub-axes per tensor dim, major to minor. partial: the set of sub-axes
+// over which the ranks' values must still be combined by `reduce`. The local shape follows and is never stored.
 struct Placement {
     std::vector<AxisList> dims;
     AxisList partial;
@@ -89,7 +89,7 @@ struct Op {
     std::vector<TensorId> in, out;
     Attrs attrs;
     AxisList group;               // collectives: the sub-axes they run over, in the order in which ranks are summed
-    std::vector<int> accumulate;  // positions in `out` that add into what stands there (unless the port is bound fresh)
+    std::vector<int> accumulate;  // positions in `out` that add into what is there (unless the port is bound fresh)
     std::string kernel;           // set by select_kernels: of the catalog, `comm` or kDeviceCopy
     int64_t workspace_bytes = 0;  // the kernel's own scratch, at workspace_offset_bytes of the routine's scratch
     int64_t workspace_offset_bytes = -1;
@@ -154,7 +154,7 @@ enum class RoutineKind {
     Forward,
     Loss,
     Backward,
-    BackwardInput,   // the gradient of a block's input alone,
+    BackwardInput,   // only the gradient of a block's input,
     BackwardWeight,  // and, later, those of its weights: together a Backward
     Transfer,        // sends, receives or waits: to or from another pipeline rank
     Fetch,           // a copy of the weights for one entry, split less than they are
@@ -238,7 +238,7 @@ struct Init {
     bool operator==(const Init&) const = default;
 };
 
-// A trainable parameter. One per block instance: `name` holds "{}" where the layer index stands.
+// A trainable parameter. One per block instance: `name` holds "{}" where the layer index goes.
 struct Parameter {
     std::string key, block, name;
     Dtype dtype = Dtype::F32;
@@ -247,7 +247,7 @@ struct Parameter {
     bool decay = true;
     Init init;
     bool shared = false;           // several blocks add to its gradient
-    std::vector<int64_t> holders;  // pipeline ranks that have it, the one that updates it first; empty: this one alone
+    std::vector<int64_t> holders;  // pipeline ranks that have it, the one that updates it first; empty: only this one
     bool operator==(const Parameter&) const = default;
 };
 
@@ -267,8 +267,8 @@ struct Segment {
     bool operator==(const Segment&) const = default;
 };
 
-// A parameter as a matrix: how many of its dims make its rows; the others make its columns. Dims of heads are one, as in Hugging
-// Face's checkpoints. Nothing: it is none, or a table with a row for each token or position.
+// A parameter as a matrix: how many of its dims make its rows; the others make its columns. Dims of heads are one, as in
+// Hugging Face's checkpoints. Nothing: it is none, or a table with a row for each token or position.
 std::optional<size_t> rows_of_matrix(const Parameter& param);
 
 // Flat padded storage of parameters of one block and one element type. weights | gradients | optimizer: the data sub-axes over
@@ -297,7 +297,7 @@ struct Unit {
     // quantized?
     bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights != 0; }
     bool is_fetched() const { return secondary != weights; }
-    // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
+    // Do the optimizer's weights lie next to its moments, apart from the weights that forward and backward read?
     bool has_master() const { return master != storage || (quantized_weights != 0 && weights != optimizer); }
 };
 

@@ -1,6 +1,6 @@
 // Which parameters a tensor of a port of parameters or gradients holds: one, or several of one shape that lie side by side in
-// their unit and are read as one matrix (passes/pack_products). The source of the latter names them in the order of their bytes,
-// with '+' between them, as in "w1+w3".
+// their unit and are read as one matrix (passes/pack_products). The source of the latter names them in the order of their
+// bytes, with '+' between them, as in "w1+w3".
 #pragma once
 
 #include <string_view>

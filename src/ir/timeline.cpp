@@ -16,8 +16,8 @@ Timeline room_for(const Program& program, const Entry& entry) {
 }
 
 void match_collectives(std::vector<Timeline>& timelines) {
-    // The k-th launch of a group on a thread is the same one on all of its members. The k-th receive waits for the k-th send, and
-    // the k-th wait for the k-th receive.
+    // The k-th launch of a group on a thread is the same one on all of its members. The k-th receive waits for the k-th send,
+    // and the k-th wait for the k-th receive.
     using Launch = std::tuple<std::vector<int64_t>, QueueName, int>;
     std::map<Launch, double> met_s;  // from when on nobody waits
     std::map<Launch, double> received_s;

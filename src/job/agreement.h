@@ -19,8 +19,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 inline const std::string kBuild = "the build of lockstep", kInstructionSet = "the instruction set";
 
-// Every key that acts; then the manifests of the prepared data that the recipe names; then the instruction set, if kernels depend
-// on it.
+// Every key that acts; then the manifests of the prepared data that the recipe names; then the instruction set, if kernels
+// depend on it.
 Facts facts_of(const compile::Recipe& recipe);
 // "0.1.0 (9a1af66c2f10, GCC 12.2.0)". If the commit is not known or the tree had changes, the checksum of the program file is
 // part of the text.

@@ -1,5 +1,5 @@
-// Compares what a checkpoint carries beside its weights with the recipe and tokenizer that it is used with. Another model or
-// another tokenizer is refused. Other differences of the recipe are listed.
+// Compares what a checkpoint carries apart from its weights with the recipe and tokenizer that it is used with. Another model
+// or another tokenizer is refused. Other differences of the recipe are listed.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace lockstep::job {
 inline constexpr ErrorId kOtherArchitecture{"checkpoint.other_architecture"};
 inline constexpr ErrorId kOtherTokenizer{"checkpoint.other_tokenizer"};
 
-// `held` is the model of the weights at `origin`. UserError checkpoint.other_architecture names the first key that differs, with
-// both values.
+// `held` is the model of the weights at `origin`. UserError checkpoint.other_architecture names the first key that differs,
+// with both values.
 void require_same_model(const models::HuggingFaceModel& held, const std::string& origin, const compile::Recipe& recipe);
 
 // A tokenizer.json whose tokens a command uses: those of prepared data, or of a prompt.

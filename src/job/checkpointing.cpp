@@ -44,7 +44,7 @@ std::optional<checkpoint::HuggingFaceForm> hugging_face_form(const compile::Conf
     return form;
 }
 
-// From a checkpoint that is the model alone.
+// From a checkpoint that is only the model.
 std::string how_to_go_on(const std::string& folder) {
     return fmt::format(
         ", as checkpoint.last_save_model_only or last_save_in_hf asked for. A run goes on from the last checkpoint of one with "
@@ -294,7 +294,7 @@ void Checkpointing::at_end(End end) {
     if (!model_only || latest().empty()) return;
     const char* const key = config_.checkpoint.last_save_in_hf ? "checkpoint.last_save_in_hf" : "checkpoint.last_save_model_only";
     telemetry::info(
-        fmt::format("the last checkpoint is the model alone ({}{} = true): this run cannot go on from it with more "
+        fmt::format("the last checkpoint is only the model ({}{} = true): this run cannot go on from it with more "
                     "steps; a new run begins with its weights: checkpoint.initial_load_path = \"{}\"",
                     recipe_.where(key), key, latest()));
 }

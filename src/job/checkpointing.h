@@ -15,8 +15,8 @@ namespace lockstep::job {
 
 class Checkpointing {
 public:
-    // `root`: the folder of the run's own checkpoints. It is locked where the run saves; the caller holds job.dump_folder, which
-    // may be the same.
+    // `root`: the folder of the run's own checkpoints. It is locked where the run saves; the caller holds job.dump_folder,
+    // which may be the same.
     Checkpointing(Job& job, std::string root);
 
     // Loads the latest complete checkpoint that is whole, or that of checkpoint.load_step, else initial_load_path.
@@ -55,7 +55,7 @@ private:
     runtime::LoadParts parts_;
     const bool last_is_model_only_;
     std::optional<checkpoint::HuggingFaceForm> hugging_face_;  // of the last checkpoint
-    const runtime::ModelForm form_;                            // of the last checkpoint, if it holds the model alone
+    const runtime::ModelForm form_;                            // of the last checkpoint, if it holds only the model
     std::unique_ptr<runtime::Saver> saver_;
     std::string loaded_, why_not_;  // why the last folder tried could not be loaded
     bool begins_ = false;           // with weights of another run or folder, from which it may differ in what can grow

@@ -32,8 +32,8 @@ struct Tokens {
 std::vector<Tokens> open_tokens(const EvaluationOptions& options, const Stored& stored) {
     if (!options.tokens.empty()) {
         data::TokenFile file = data::TokenFile::open(options.tokens);
-        const std::filesystem::path beside = file.path().parent_path() / data::kTokenizerFile;
-        const std::string own = std::filesystem::exists(beside) ? beside.string() : "";
+        const std::filesystem::path next_to_file = file.path().parent_path() / data::kTokenizerFile;
+        const std::string own = std::filesystem::exists(next_to_file) ? next_to_file.string() : "";
         std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, own);
         if (tokenizer && tokenizer->vocab_size() != file.vocab_size()) tokenizer.reset();  // of other tokens
         std::vector<Tokens> one;

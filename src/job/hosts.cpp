@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAnswerSeconds = 5;  // to a question
 constexpr auto kPoll = std::chrono::milliseconds(20);
 // While an attempt runs its hosts are asked at this interval. A host that leaves kUnanswered questions in a row unanswered is
-// lost. An attempt of which nothing has run for kNothingRuns questions has not started.
+// lost. An attempt that has not run anything for kNothingRuns questions has not started.
 constexpr auto kLookAtHosts = std::chrono::seconds(5);
 constexpr int kUnanswered = 2, kNothingRuns = 24;
 

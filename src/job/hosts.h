@@ -1,5 +1,5 @@
-// The hosts of a job that is supervised: asked over an agent (ssh) whether they are there, whether the job runs there, and to end
-// what it has left.
+// The hosts of a job that is supervised: asked over an agent (ssh) whether they are there, whether the job runs there, and to
+// end what it has left.
 #pragma once
 
 #include <sys/types.h>

@@ -25,9 +25,9 @@ struct Job {
     double start_up_s = 0;
 };
 
-// `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: facts beside the recipe that must
-// be the same on all processes. `invitation`: the file (comm/islands/invitation.h) of a job that is one of several islands.
-// UserError job.* if the processes differ, or such a job has no invitation.
+// `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: facts apart from the recipe that
+// must be the same on all processes. `invitation`: the file (comm/islands/invitation.h) of a job that is one of several
+// islands. UserError job.* if the processes differ, or such a job has no invitation.
 std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group = nullptr, const Facts& flags = {},
                                const std::optional<std::string>& invitation = {});
 

@@ -188,7 +188,7 @@ public:
         if (!since_) {
             since_ = next_ = now;
             telemetry::warn(
-                fmt::format("launch: {}: all ranks are told to stop after their step, with a checkpoint; what still "
+                fmt::format("launch: {}: all ranks are asked to stop after their step, with a checkpoint; what still "
                             "runs after {} s is ended (--grace), or after a second Ctrl-C",
                             name, launch_.args_.grace_s));
         }

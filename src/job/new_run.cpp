@@ -30,7 +30,7 @@ struct FirstShape {
     // Parameters of the layers, without embedding and head.
     double body() const { return 12.0 * static_cast<double>(layers * dim * dim); }
 };
-// From 0.2 to 350 million parameters beside the embedding. Learning rates fall with the width.
+// From 0.2 to 350 million parameters without the embedding. Learning rates fall with the width.
 constexpr FirstShape kFirstShapes[] = {{1024, 24, 16, 3e-4}, {768, 12, 12, 6e-4}, {640, 10, 10, 8e-4},
                                        {512, 8, 8, 1e-3},    {384, 6, 6, 1.5e-3}, {256, 5, 4, 2e-3},
                                        {192, 4, 3, 3e-3},    {128, 3, 2, 3e-3},   {64, 2, 2, 3e-3}};
@@ -125,7 +125,7 @@ std::string toml_of(const FirstRecipe& f, double minutes) {
         "metrics\n",
         minutes, r.recipe, quoted(r.dump_folder));
     out += fmt::format(
-        "\n[model]  # {} parameters\nname = \"{}\"\nflavor = \"debugmodel\"  # of which the next keys change the size\n"
+        "\n[model]  # {} parameters\nname = \"{}\"\nflavor = \"debugmodel\"  # the next keys change its size\n"
         "dim = {}       # width\nn_layers = {}\nn_heads = {}     # dim is a multiple of it\n",
         telemetry::grouped(r.parameters), r.model, f.shape.dim, f.shape.layers, f.shape.heads);
     out += r.model == "gpt2"

@@ -33,7 +33,8 @@ public:
 
     // One step of training, recorded where something asks for it. `more`: nothing but another one follows.
     runtime::StepResult step(bool more);
-    // Where the time of the steps went, beside the roofs; none if no profile was asked for, or by another process than the first.
+    // Where the time of the steps went, compared with the roofs;
+    // none if no profile was asked for, or by another process than the first.
     std::optional<Profile> finish();
 
 private:

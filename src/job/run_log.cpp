@@ -145,9 +145,8 @@ void RunLog::print_start() const {
         data_texts(),
         {fmt::format("memory planned: {} a rank", telemetry::gib(job_.compiled.arena_bytes())),
          layout.ranks > 1 ? fmt::format("{} in all", telemetry::gib(job_.compiled.all_arena_bytes())) : "",
-         job_.compiled.host_bytes() > 0
-             ? fmt::format("{} of the host's beside it, pinned", telemetry::gib(job_.compiled.host_bytes()))
-             : ""},
+         job_.compiled.host_bytes() > 0 ? fmt::format("and {} of the host's, pinned", telemetry::gib(job_.compiled.host_bytes()))
+                                        : ""},
         {peak_text_.empty() ? "" : "peak for MFU: " + peak_text_},
         {planned_ ? fmt::format("step time planned: {}", telemetry::short_duration(planned_->step_time_s)) : ""},
         {fmt::format("ready after {:.2f} s", job_.start_up_s)},

@@ -1,6 +1,6 @@
-// What a training run says of itself while it runs: lines, a table and a bar on the console; metrics.jsonl and events.jsonl under
-// the dump folder; TensorBoard's event files where metrics.enable_tensorboard asks for them. Of a process group, the first
-// process speaks and writes for all; every process makes one, and makes the same calls.
+// What a training run says of itself while it runs: lines, a table and a bar on the console; metrics.jsonl and events.jsonl
+// under the dump folder; TensorBoard's event files where metrics.enable_tensorboard asks for them. Of a process group, the
+// first process speaks and writes for all; every process makes one, and makes the same calls.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct HeldoutLoss {
 
 class RunLog {
 public:
-    // `cluster`: a file that describes this machine, for the planned step time and the peak that MFU is of; empty: cluster.file.
-    // UserError metrics.cannot_write, cluster.*.
+    // `cluster`: a file that describes this machine, for the planned step time and the peak that MFU is of; empty:
+    // cluster.file. UserError metrics.cannot_write, cluster.*.
     RunLog(Job& job, const std::string& dump, const std::string& cluster);
 
     // What runs, and on what, once states are loaded. `resumed_from`: a checkpoint's folder; empty: from the beginning.

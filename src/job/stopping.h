@@ -26,7 +26,8 @@ public:
     void ask() {
         if (reason_ == Reason::None) reason_ = Reason::Caller;
     }
-    // Looks for a signal; of several processes that ask, at the same time, all get the same answer. From then on it is reason().
+    // Looks for a signal; of several processes that ask, at the same time, all get the same answer.
+    // From then on it is reason().
     bool asked(comm::ProcessGroup& group);
     Reason reason() const { return reason_; }
     std::string text() const;  // "stopped by SIGTERM"

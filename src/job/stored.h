@@ -24,7 +24,7 @@ struct Stored {
     std::vector<std::string> notes;  // what a person should know of it
 };
 
-// With the recipe as it stands in its manifest. UserError checkpoint.manifest, checkpoint.other_step.
+// With the recipe as it is in its manifest. UserError checkpoint.manifest, checkpoint.other_step.
 Stored stored_at(const std::string& folder);
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
@@ -56,7 +56,7 @@ std::vector<int32_t> end_tokens(const Stored& stored, const std::optional<data::
 // The recipe of a checkpoint that is made of a folder of transformers.
 compile::Recipe converted_recipe(const models::HuggingFaceModel& model);
 
-// A recipe's model, as transformers is told of it.
+// A recipe's model, as transformers is given it.
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe);
 
 }  // namespace lockstep::job

@@ -1,6 +1,6 @@
-// Starts a job over hosts, looks after it and starts it again: from its last checkpoint, with fewer data-parallel replicas where
-// hosts are gone, with all of them where they are back. Islands (docs/islands.md) are a job each, which meet in a service of the
-// supervisor; one that is started again takes the state of another.
+// Starts a job over hosts, looks after it and starts it again: from its last checkpoint, with fewer data-parallel replicas
+// where hosts are gone, with all of them where they are back. Islands (docs/islands.md) are a job each, which meet in a service
+// of the supervisor; one that is started again takes the state of another.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ double median(std::vector<double> x) {
     return x[x.size() / 2];
 }
 
-// Of the steps but the first two. Where islands meet now and then, the mean, of which meetings are a part.
+// Of the steps but the first two. Where islands meet now and then, the mean, which includes meetings.
 double time_of_a_step(std::span<const double> x, bool meets) {
     x = x.subspan(std::min<size_t>(2, x.size()));
     if (!meets) return median({x.begin(), x.end()});
@@ -210,7 +210,7 @@ private:
         validated_ = validate;
         log_.step(r, validate ? heldout_ : std::nullopt);
         if (compares_after(r.step)) check_replicas(r.step);
-        checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
+        checkpoints_.after_step(r);  // after the log: a step that need not be done again must be in it
         note_checkpoint();
     }
 

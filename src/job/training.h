@@ -58,7 +58,7 @@ struct TrainResult {
     std::optional<Profile> profile;  // of the first process, if it was asked for
 };
 
-// Every process of `group` calls it at the same time, with the same recipe and options. A process group that is alone has all
+// Every process of `group` calls it at the same time, with the same recipe and options. A process group of one process has all
 // ranks as threads of this process. UserError for what is refused; std::runtime_error for what fails while it runs.
 TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::ProcessGroup& group);
 

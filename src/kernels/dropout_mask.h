@@ -5,8 +5,8 @@
 
 namespace lockstep::kernels {
 
-// What is dropped (base/random.h): element i of row r where dropout_bits(dropout_row(stream, noise[r]), first_index + i) is below
-// the threshold; the rest is multiplied by scale. Without noise nothing is.
+// What is dropped (base/random.h): element i of row r where dropout_bits(dropout_row(stream, noise[r]), first_index + i) is
+// below the threshold; the rest is multiplied by scale. Without noise nothing is.
 struct DropoutMask {
     const int32_t* noise = nullptr;  // [rows]
     uint64_t stream = 0;

@@ -1,5 +1,5 @@
 // One op of a program, made ready for one rank: sizes, strides, coordinates and tables are worked out once; run() allocates
-// nothing. Backends (reference/, cpu/) register their kernels, of which the compiler gets a catalog.
+// nothing. Backends (reference/, cpu/) register their kernels, and the compiler gets a catalog of them.
 #pragma once
 
 #include <algorithm>
@@ -82,8 +82,8 @@ std::unique_ptr<Kernel> make_kernel(const KernelContext& context);
 // After those that the catalog has: of several for one op and types the first is taken.
 void add_to(ops::KernelCatalog& catalog, const std::vector<Registered>& kernels);
 ops::KernelCatalog reference_catalog();
-// What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one; only
-// kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.
+// What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one;
+// only kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.
 ops::KernelCatalog cpu_catalog(int threads_per_rank, const InstructionSets& of);
 ops::KernelCatalog cpu_catalog(int threads_per_rank);
 

@@ -1,4 +1,4 @@
-// What an update of weights is told for a whole training. The scalars that change from step to step: step_control.h.
+// What an update of weights is given for a whole training. The scalars that change from step to step: step_control.h.
 #pragma once
 
 namespace lockstep::kernels {

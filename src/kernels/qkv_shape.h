@@ -1,5 +1,5 @@
-// Queries, keys and values of tokens, together and apart (ops/rope.cpp), for the kernels of any backend. Together, a token's row
-// holds its queries, its keys, then its values: [tokens, queries + 2 keys, head_dim]. Apart they are q [tokens, queries,
+// Queries, keys and values of tokens, together and apart (ops/rope.cpp), for the kernels of any backend. Together, a token's
+// row holds its queries, its keys, then its values: [tokens, queries + 2 keys, head_dim]. Apart they are q [tokens, queries,
 // head_dim], k and v [tokens, keys, head_dim].
 #pragma once
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMostBytes = 256 << 20, kPiece = 64 << 10;
 
-int64_t told(int name, int64_t otherwise) {
+int64_t reported(int name, int64_t otherwise) {
     const long bytes = sysconf(name);
     return bytes > 0 ? bytes : otherwise;
 }
@@ -70,7 +70,7 @@ private:
 
 std::vector<ops::CacheLevel> measured(const std::vector<int>& cpus, double memory_bytes) {
     const auto cores = static_cast<int>(cpus.size());
-    const int64_t near = told(_SC_LEVEL2_CACHE_SIZE, 1 << 20), far = told(_SC_LEVEL3_CACHE_SIZE, 0);
+    const int64_t near = reported(_SC_LEVEL2_CACHE_SIZE, 1 << 20), far = reported(_SC_LEVEL3_CACHE_SIZE, 0);
     const int sharing = std::clamp(sharing_last_cache(cpus[0]), 1, cores);
     const auto room = static_cast<int64_t>(memory_bytes > 0 ? memory_bytes / (8.0 * cores) : kMostBytes);
     const int64_t most = std::max(std::min({kMostBytes, room, std::max(4 * far, 64 * near)}), 16 * near);

@@ -6,7 +6,7 @@
 
 namespace lockstep::measure {
 
-// Every process of the job calls it at the same time; each stands for one rank. Some seconds. Nothing: the process
+// Every process of the job calls it at the same time; each represents one rank. Some seconds. Nothing: the process
 // group is one process. UserError bench.hosts where hosts have unequal numbers of processes.
 sim::Hosts hosts(comm::ProcessGroup& group);
 

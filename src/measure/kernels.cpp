@@ -88,7 +88,7 @@ struct Bench {
         for (size_t i = 0; i < std::max<size_t>(cpus.size(), 1); ++i)
             places.push_back(new_places(*device, in, region_bytes, workspace_bytes));
     }
-    // Calls f(device). On the host its kernels run on `threads` cores, of which `first_core` is the first.
+    // Calls f(device). On the host its kernels run on `threads` cores; `first_core` is the first of them.
     template <class F>
     auto on_device(size_t first_core, int threads, F f) {
         if (!machine.is_host()) return f(*device);

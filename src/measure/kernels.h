@@ -27,8 +27,8 @@ struct KernelOptions {
     std::function<void(const std::string& what, double share_done)> progress;
 };
 
-// Ops of small programs on a grid of model shapes and layouts, each by itself: operands in the cache, operands in memory, and, of
-// the host, with every other core doing the same. UserError bench.memory where there is no room for operands.
+// Ops of small programs on a grid of model shapes and layouts, each by itself: operands in the cache, operands in memory, and,
+// of the host, with every other core doing the same. UserError bench.memory where there is no room for operands.
 // given_s: the mean time of the host to give an op to the device; of the host's own kernels, nothing that is of use.
 std::vector<ops::CostRow> kernel_rows(const KernelOptions& options, double* given_s = nullptr);
 

@@ -10,7 +10,7 @@
 
 namespace lockstep::measure {
 
-// One op to measure. The program that it stands in outlives it.
+// One op to measure. The program that it is in outlives it.
 struct Subject {
     const ir::Program* program;
     const ir::Routine* routine;
@@ -18,7 +18,7 @@ struct Subject {
     ops::CostKey key;
 };
 
-// Operands are read from one region that nobody writes, results go into another: no op meets the infinities or denormal numbers
+// Operands are read from one region that nobody writes, results go into another: no op reads the infinities or denormal numbers
 // of the one before.
 struct Places {
     const char* in = nullptr;
@@ -29,7 +29,7 @@ struct Places {
 inline constexpr int64_t kSmallBytes = int64_t{8} << 20;
 // These throw UserError bench.memory where the device has too little.
 char* new_memory(device::Device& device, int64_t bytes);
-// Numbers of mean 0 and variance 1 in bfloat16, two of which are one of that size in float32: as far from round as those of a
+// Numbers of mean 0 and variance 1 in bfloat16; two of them are one of that size in float32: as far from round as those of a
 // training, since a GPU takes less power, and is faster, where many bits are equal.
 const char* new_inputs(device::Device& device, int64_t bytes);
 Places new_places(device::Device& device, const char* in, int64_t region_bytes, int64_t workspace_bytes);

@@ -1,4 +1,4 @@
-// What a step takes beside its ops.
+// What a step takes apart from its ops.
 #pragma once
 
 namespace lockstep::measure {

@@ -16,7 +16,7 @@ struct Roofs {
 
 // About 0.3 s a thread count. The best of several samples: other work on the machine only ever lowers one.
 Roofs roofs(const std::vector<int>& cpus);
-// The first kind alone, of "f32" or "bf16", by a thread on each processor together. Some hundredths of a second.
+// Only the first kind, of "f32" or "bf16", by a thread on each processor together. Some hundredths of a second.
 double flops_roof(const std::vector<int>& cpus, std::string_view dtype);
 
 }  // namespace lockstep::measure

@@ -212,7 +212,7 @@ std::string unfit(const GroupLayout& l, Collective kind, const CollectiveAlgorit
     const bool two_level = traits.reduces && algorithm.reduce == ReduceBy::TwoLevel;
     if ((algorithm.level > 1) != two_level) return fmt::format("level {} is not that of its reduction", algorithm.level);
     if (traits.reduces && !traits.gathers && algorithm.reduce == ReduceBy::Everywhere)
-        return "it is reduced everywhere, which is of all-reduces alone";
+        return "it is reduced everywhere, which only all-reduces can be";
     if (traits.gathers && algorithm.gather == GatherBy::TwoLevel && l.parts_a_host == 0)
         return "it is gathered in two levels, and hosts have unequal numbers of processes";
     if (traits.reduces && algorithm.reduce == ReduceBy::Chain && l.chain.empty())

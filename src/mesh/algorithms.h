@@ -1,11 +1,11 @@
 // How a group of ranks lies over processes and hosts, and by which algorithm its data moves over them: plain data, worked out
-// when the program is compiled (passes/route) and obeyed by the transports. A *part* is what one process holds of a group. Parts
-// are numbered host by host.
+// when the program is compiled (passes/route) and obeyed by the transports. A *part* is what one process holds of a group.
+// Parts are numbered host by host.
 //
-// Gathering: `Direct`, everybody to everybody, one latency; `Ring`, each link carries every part once; `TwoLevel`, rings between
-// the hosts among equal slots, each part that arrives then goes round its host: a part crosses to a host once, where the plain
-// ring brings a host its own parts back.
-// Reducing: `Everywhere` (all-reduce alone), everybody gets all operands and reduces them, one latency; `Direct`, every member's
+// Gathering: `Direct`, everybody to everybody, one latency; `Ring`, each link carries every part once; `TwoLevel`, rings
+// between the hosts among equal slots, each part that arrives then goes round its host: a part crosses to a host once, where
+// the plain ring brings a host its own parts back.
+// Reducing: `Everywhere` (only all-reduce), everybody gets all operands and reduces them, one latency; `Direct`, every member's
 // values go to their owner, who reduces them; `Chain`, the first part passes its sum on, each next part adds its own, the last
 // hands the result to its owner; pieces follow each other, so that all links are busy; `TwoLevel`, the members of a host are
 // reduced first, and one value a host goes to the owner; `Library`, by a library of the transport, such as NCCL.
@@ -13,8 +13,8 @@
 // The order of a sum is the program's, whatever moves it: ascending positions, or, of `level` s > 1, first those of each s
 // members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other algorithm has one. The
 // order of Library is the library's; ranks that are threads of one process sum in ascending positions.
-// A host with m of n members, of which each has B bytes to give to each, sends (n - m) m B directly, n m B along the chain (each
-// but the last), (n - m) B in two levels. A library is counted as a ring.
+// A host with m of n members, each of which has B bytes to give to each, sends (n - m) m B directly, n m B along the chain
+// (each but the last), (n - m) B in two levels. A library is counted as a ring.
 //
 // The others have one algorithm. AllToAll: every block goes straight to its member. Broadcast: along a chain of the parts, the
 // root's first, then the others of its host, then host by host, in pieces that follow each other. Permute, Send: straight.
@@ -92,7 +92,7 @@ Sent bytes_sent(const GroupLayout& layout, Collective kind, const CollectiveAlgo
 double latencies(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm);
 double latencies_of_agreement(const GroupLayout& layout);
 
-// The members of a host alone, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
+// Only the members of a host, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
 struct Levels {
     GroupLayout within, between;
 };

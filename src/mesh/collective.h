@@ -1,5 +1,5 @@
-// The one table of collectives, in the words of MPI and NCCL: what programs, transports, costs, the simulator and `check` know of
-// each kind. A kind that this table lacks does not exist: asking for it throws.
+// The one table of collectives, in the words of MPI and NCCL: what programs, transports, costs, the simulator and `check` know
+// of each kind. A kind that this table lacks does not exist: asking for it throws.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@
 
 namespace lockstep::mesh {
 
-// AllGather: every member has the blocks of all. ReduceScatter: member k has the reduced block k. AllReduce: every member has the
-// reduced block. AllToAll: member k has block k of every member. Broadcast: every member has the root's block. Permute: a member
-// has the block of the member `by` positions before it, around the group.
-// Send and Recv are the two sides of a message between two members, the sender first. A send returns at once, and its bytes must
-// not change until the Wait for it is over. A receive waits for what is sent. Between two members, messages are received and
-// waited for in the order in which they were sent.
+// AllGather: every member has the blocks of all. ReduceScatter: member k has the reduced block k. AllReduce: every member has
+// the reduced block. AllToAll: member k has block k of every member. Broadcast: every member has the root's block. Permute: a
+// member has the block of the member `by` positions before it, around the group.
+// Send and Recv are the two sides of a message between two members, the sender first. A send returns at once, and its bytes
+// must not change until the Wait for it is over. A receive waits for what is sent. Between two members, messages are received
+// and waited for in the order in which they were sent.
 enum class Collective { AllGather, ReduceScatter, AllReduce, AllToAll, Broadcast, Permute, Send, Recv, Wait };
 
-// What the op of a collective says beside operands and group, each an integer: dims of its operand, positions in the group, or a
-// pipeline rank.
+// What the op of a collective says besides operands and group, each an integer: dims of its operand, positions in the group, or
+// a pipeline rank.
 enum class Attr { None, Dim, From, To, Root, By, Peer };
 constexpr std::string_view name_of(Attr attr) {
     constexpr std::array<std::string_view, 7> names = {"", "dim", "from", "to", "root", "by", "peer"};

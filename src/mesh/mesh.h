@@ -1,8 +1,8 @@
 // The device mesh: named axes, cut into sub-axes, and the coordinates of ranks on them. The outermost axis is that of islands,
 // which train copies of the model that differ and meet now and then (DiLoCo, arXiv 2311.08105); then come pipeline ranks (pp).
 // What is said of `all` sub-axes and of `ranks` is said of one pipeline rank of an island, `world` is an island. A sub-axis is
-// written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it. Axes of degree 1 have no
-// sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
+// written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it. Axes of degree 1 have
+// no sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
 #pragma once
 
 #include <array>
@@ -61,7 +61,7 @@ struct Mesh {
     int64_t index(int64_t rank, const AxisList& list) const;  // position of a rank along the list, major first
     std::vector<int64_t> group(int64_t rank,
                                const AxisList& list) const;  // the ranks that differ only along the list, by index
-    std::string text(const AxisList& list) const;            // "tp" where all of tp stands in order, else "tp:(1)2,..."
+    std::string text(const AxisList& list) const;            // "tp" where all of tp is there in order, else "tp:(1)2,..."
     std::optional<AxisList> parse(std::string_view text) const;
     bool operator==(const Mesh&) const = default;
 };

@@ -1,10 +1,10 @@
-// GPT-2 (Radford et al. 2019) and GPT-3's shapes (arXiv 2005.14165): pre-norm blocks of multi-head attention and GELU, LayerNorm,
-// learned positions, biases everywhere, tied embeddings, dropout after the embedding, on attention's probabilities and before
-// each residual sum. Initial values as in GPT-2: std 0.02, residual projections divided by sqrt(2 n_layers).
+// GPT-2 (Radford et al. 2019) and GPT-3's shapes (arXiv 2005.14165): pre-norm blocks of multi-head attention and GELU,
+// LayerNorm, learned positions, biases everywhere, tied embeddings, dropout after the embedding, on attention's probabilities
+// and before each residual sum. Initial values as in GPT-2: std 0.02, residual projections divided by sqrt(2 n_layers).
 //
-// Names and values are those of Hugging Face's GPT2LMHeadModel. Its linear layers (Conv1D) hold [in, out], and so do these, with
-// heads written as [kv_heads, group = 1, head_dim]: every tensor is equal element for element but for the fused c_attn, which is
-// three parameters here, each the columns of one third of it, so that tensor parallelism cuts all three by heads:
+// Names and values are those of Hugging Face's GPT2LMHeadModel. Its linear layers (Conv1D) hold [in, out], and so do these,
+// with heads written as [kv_heads, group = 1, head_dim]: every tensor is equal element for element but for the fused c_attn,
+// which is three parameters here, each the columns of one third of it, so that tensor parallelism cuts all three by heads:
 //     attn.c_attn.weight [dim, 3 dim] = attn.c_attn.{q,k,v}.weight side by side, each [dim, dim] (in, out)
 //     attn.c_attn.bias   [3 dim]      = attn.c_attn.{q,k,v}.bias one after the other
 #include <fmt/format.h>

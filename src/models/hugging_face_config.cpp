@@ -94,8 +94,8 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"mistral", 32000, 4096, 14336, 32, 32, 8, 0, 131072},
 };
 
-// Old configs have rope_theta and rope_scaling, new ones rope_parameters; rope_scaling counts where both have something. A config
-// whose layers have types may say it for each type.
+// Old configs have rope_theta and rope_scaling, new ones rope_parameters; rope_scaling counts where both have something. A
+// config whose layers have types may say it for each type.
 std::pair<const char*, Json> rope_of(const Config& c) {
     const auto says = [&](const char* key) { return c.has(key) && !(c.json().at(key).is_object() && c.json().at(key).empty()); };
     const char* key = says("rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -127,7 +127,7 @@ void read_rope(Config& c, int64_t context) {
     if (!scaled) return;
     c.set("rope_low_freq_factor", number("low_freq_factor", std::nullopt));
     c.set("rope_high_freq_factor", number("high_freq_factor", std::nullopt));
-    const char* positions = "original_max_position_embeddings";  // one beside the object counts before one in it
+    const char* positions = "original_max_position_embeddings";  // one next to the object counts before one in it
     const double original = c.has(positions) ? c.get<double>(positions) : number(positions, static_cast<double>(context));
     c.set("rope_original_positions", static_cast<int64_t>(std::clamp(original, -1.0, 0x1p60)));  // allowed() knows the range
 }

@@ -22,8 +22,8 @@ struct HuggingFaceModel {
 HuggingFaceModel from_hugging_face(const nlohmann::json& config, const std::string& origin);
 // UserError convert.no_architecture where no architecture of transformers has this shape.
 nlohmann::ordered_json to_hugging_face(const HuggingFaceModel& model);
-// The same for a model that came with the config `source`: that config with what has changed since (a longer context, rows of the
-// vocabulary, a head of its own). If the model has become another, its own config with the ids of tokens of `source`.
+// The same for a model that came with the config `source`: that config with what has changed since (a longer context, rows of
+// the vocabulary, a head of its own). If the model has become another, its own config with the ids of tokens of `source`.
 nlohmann::json to_hugging_face(const HuggingFaceModel& model, nlohmann::json source);
 
 // What makes two models compute differently: the first key of [model] and both values. Nothing where they compute the same.
@@ -34,8 +34,8 @@ struct Difference {
 };
 std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b);
 
-// A tensor in transformers' files: parameters here, side by side along its last dim (GPT-2's fused c_attn), or a single one. All
-// parts have the same size.
+// A tensor in transformers' files: parameters here, side by side along its last dim (GPT-2's fused c_attn), or a single one.
+// All parts have the same size.
 struct StoredTensor {
     std::string name;
     std::vector<int64_t> shape;

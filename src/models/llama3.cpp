@@ -1,6 +1,6 @@
-// The Llama family: pre-norm blocks of grouped-query attention with rotary positions and SwiGLU, RMSNorm throughout. Llama 3 and
-// 3.1 (arXiv 2407.21783), and by keys what its relatives add: biases of queries, keys and values (Qwen2.5, arXiv 2412.15115),
-// norms of queries and keys (Qwen3, arXiv 2505.09388), a sliding window (Mistral, arXiv 2310.06825).
+// The Llama family: pre-norm blocks of grouped-query attention with rotary positions and SwiGLU, RMSNorm throughout. Llama 3
+// and 3.1 (arXiv 2407.21783), and by keys what its relatives add: biases of queries, keys and values (Qwen2.5, arXiv
+// 2412.15115), norms of queries and keys (Qwen3, arXiv 2505.09388), a sliding window (Mistral, arXiv 2310.06825).
 // Dimensions of the flavors are those of the published configurations (Llama's: TorchTitan's); parameter names and shapes are
 // those of Hugging Face's LlamaForCausalLM and its relatives, heads as [kv_heads, group, head_dim].
 #include <fmt/format.h>

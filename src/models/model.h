@@ -1,7 +1,7 @@
 // A model is a list of blocks: embed, layer x L, head. A block is one forward routine over global, named dims of one
-// sequence: how many there are in a microbatch, and how a vocabulary is padded, is the layout's (passes/bind_sizes). Nothing here
-// knows of parallelism, precision, recompute or devices: adding a model touches this folder only (write one file like llama3.cpp
-// and list it in model.cpp).
+// sequence: how many there are in a microbatch, and how a vocabulary is padded, is the layout's (passes/bind_sizes). Nothing
+// here knows of parallelism, precision, recompute or devices: adding a model touches this folder only (write one file like
+// llama3.cpp and list it in model.cpp).
 //
 // Ports of a block: x (absent in the first block) -> y, or -> logits in the last one; inputs `ids`, `pos`, `doc`, `noise` of
 // the loader, [batch, seq] int32; parameters in the port `params`, each tensor named by its key.
@@ -37,7 +37,7 @@ struct Model {
 
 struct ModelSpec {
     std::string name;
-    std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: stands alone
+    std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: not an alias
     std::vector<ModelKey> keys;
     std::vector<Flavor> flavors;
     // `shape` holds every key; `seq`: tokens of a sequence. Both throw UserError where the shape contradicts itself.

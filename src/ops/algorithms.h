@@ -16,7 +16,7 @@ std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op);
 std::string wrong_algorithm(const ir::Op& op);
 void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
-// Groups of ranks that meet in an op and have one layout over hosts.
+// Groups of ranks that join in an op and have one layout over hosts.
 struct GroupsOfOneLayout {
     mesh::GroupLayout layout;
     std::vector<std::vector<int>> groups;  // world ranks

@@ -1,12 +1,12 @@
 // attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window[, one_document]} -> out, lse: softmax attention with
 // causal and document masks that follow from the positions and document ids given as inputs, never from a rank's coordinate.
-//   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads, group].
-//   A query sees the keys of its document whose position is not larger than its own and, where window > 0, larger than its own
-//   minus window: itself and the window - 1 before it (Mistral's sliding window).
+//   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads,
+//   group]. A query sees the keys of its document whose position is not larger than its own and, where window > 0, larger than
+//   its own minus window: itself and the window - 1 before it (Mistral's sliding window).
 //   With dropout (ops/dropout.h) probabilities are dropped after the softmax; an element's index is its key's position.
-//   one_document = 1 promises that each sequence is one document, that its positions count from 0 and that the keys are those of
-//   the same sequence. The mask is then the plain causal one, or the sliding one, and a kernel may leave positions and documents
-//   unread.
+//   one_document = 1 promises that each sequence is one document, that its positions count from 0 and that the keys are those
+//   of the same sequence. The mask is then the plain causal one, or the sliding one, and a kernel may leave positions and
+//   documents unread.
 // attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]) -> dq, dk, dv (Dao et al. 2022, 2205.14135).
 // append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
 //   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.

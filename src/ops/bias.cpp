@@ -1,5 +1,5 @@
-// bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x alone: a partial sum is reduced before, so
-// the bias is added once, not once a rank.
+// bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x by itself: a partial sum is reduced
+// before, so the bias is added once, not once a rank.
 // bias_gelu(x, b) {fn}: GELU of it, fn one of unary's that has a slope (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is
 // saved; the result is run again.
 // gelu(x) {fn}: the same of an operand that has its bias (passes/keep_preactivations).
@@ -73,11 +73,11 @@ OpRule backward_of(OpRule& forward, const CompositeBackward& backward) {
 }  // namespace
 
 std::vector<OpRule> bias_rules() {
-    OpRule of_both = bias_gelu(), alone = gelu();
+    OpRule of_both = bias_gelu(), without_bias = gelu();
     const OpRule both_backward = backward_of(of_both, {"bias_gelu_backward", {0}, {0, 1}, {}});
-    OpRule alone_backward = backward_of(alone, {ir::kGeluBackward, {0}, {0}, {}});
-    alone_backward.memory.in_place = 0;
-    return {bias(), of_both, both_backward, alone, alone_backward};
+    OpRule without_backward = backward_of(without_bias, {ir::kGeluBackward, {0}, {0}, {}});
+    without_backward.memory.in_place = 0;
+    return {bias(), of_both, both_backward, without_bias, without_backward};
 }
 
 }  // namespace lockstep::ops

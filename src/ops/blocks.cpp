@@ -1,8 +1,8 @@
 // Blocks of a dim, one for each rank of Op::group, as a rank works on them one after the other. A tensor of one block has a dim
 // of the block's size in the place of the whole one, and its values are this rank's own: which block it is depends on the rank.
 // Between `block` and the op that puts blocks together again all ops are those of any other tensor.
-//   block {dim, shift}   of an operand that is whole along the group: the block of the rank `shift` behind this one. Of one that
-//                        is split over it, with shift 0: the rank's own, the same bytes
+//   block {dim, shift}   of an operand that is whole along the group: the block of the rank `shift` behind this one. Of one
+//                        that is split over it, with shift 0: the rank's own, the same bytes
 //   join_blocks {dim}    operand i is the block of the rank i before this one; the result is whole along the group
 //   sum_blocks {dim}     operand i is what the rank i before this one has for this rank's block: their sum, taken in the order
 //                        and with the roundings of a reduce_scatter, is the result, which is split over the group

@@ -182,7 +182,7 @@ std::vector<Op> live_ops(const ir::Routine& routine, const std::vector<Op>& ops,
 
 namespace {
 
-// A read port of which nothing is read is dropped; what is written is kept even where no op writes it (verify objects).
+// A read port that nothing reads is dropped; what is written is kept even where no op writes it (verify objects).
 bool is_dropped_if_unused(const ir::Port& port) { return port.access == ir::Access::Read && port.kind != ir::PortKind::State; }
 
 // Would renumber() change nothing? Ports without tensors, tensors out of order and tensors without use say no.

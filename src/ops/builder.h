@@ -42,7 +42,7 @@ public:
     TensorId add(const std::string& name, std::vector<TensorId> in);
     TensorId scale(const std::string& name, TensorId x, double c);
     TensorId unary(const std::string& name, std::string_view fn, TensorId x, ir::Attrs attrs = {});
-    // Writes `x` into the port tensor `into`, adding to what stands there.
+    // Writes `x` into the port tensor `into`, adding to what is there.
     void accumulate(TensorId into, TensorId x);
     // Moves the temporary `x` into a new port.
     void leave(TensorId x, ir::Port port);

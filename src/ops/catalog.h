@@ -1,5 +1,5 @@
-// The kernels that a backend has. The caller hands a catalog to the compiler, which includes no backend. The pass select_kernels
-// chooses among the entries and writes the names that it chose into the program.
+// The kernels that a backend has. The caller hands a catalog to the compiler, which includes no backend. The pass
+// select_kernels chooses among the entries and writes the names that it chose into the program.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ struct KernelEntry {
     Dtype dtype;            // of the op's result 0
     std::string kernel;     // its name, e.g. "cpu.matmul"
     int accumulates = -1;   // the result that may add into a port's tensor of the same dtype; -1: none
-    bool in_place = false;  // result 0 may stand in the bytes of the operand that the op's rule names
+    bool in_place = false;  // result 0 may be in the bytes of the operand that the op's rule names
     // Both may be empty: serves every op of the kind; needs no workspace.
     std::function<bool(const mesh::Mesh&, const Routine&, const Op&)> serves;
     std::function<int64_t(const mesh::Mesh&, const Routine&, const Op&)> workspace_bytes;

@@ -5,13 +5,14 @@
 //   reduce_scatter {dim}   the partial sum over the group is taken, the dim gains the sub-axes
 //   all_reduce             the partial sum over the group is taken
 //   all_to_all {from, to}  the dim `from` loses the group's sub-axes from the end of its placement, the dim `to` gains them
-//   broadcast {root}       the result is the operand of the rank at this place of the group. Neither is split or partial over the
-//                          group; the other ranks' operands do not count, and need not be equal
+//   broadcast {root}       the result is the operand of the rank at this place of the group. Neither is split or partial over
+//                          the group; the other ranks' operands do not count, and need not be equal
 //   permute {by}           the result is the operand of the rank that is `by` places before this one, around the group
 //   slice {dim}            no communication: a rank keeps its part, the dim gains the sub-axes
 //   send {peer}            over pp: the operand goes to the rank of the same coordinates in the pipeline rank `peer`
 //   recv {peer}            the result comes from there
-//   wait {peer}            for the receipt of the earliest operand sent there that was not waited for; until then its bytes stay
+//   wait {peer}            for the receipt of the earliest operand sent there that was not waited for;
+//                          until then its bytes stay
 #include "ops/shapes.h"
 
 namespace lockstep::ops {

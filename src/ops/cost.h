@@ -1,4 +1,4 @@
-// What ops cost on a machine, as plain data beside the kernel catalog: rows measured for kernels and shapes, and the machine's
+// What ops cost on a machine, as plain data next to the kernel catalog: rows measured for kernels and shapes, and the machine's
 // rates for what no row covers. It speaks of op kinds, kernels, dtypes and sizes, so a new op is served as soon as it is
 // measured, and by the rates before that. Never a whole step, a layer or a routine.
 #pragma once
@@ -39,7 +39,8 @@ struct CollectiveRow {
     double core_s = 0;       // the part of time_s in which a member's thread computes; the rest is waking up
 };
 
-// A cache level shared by `cores` cores. price_beyond: the cost of a miss, from 0 (as in the nearest cache) to 1 (as in memory).
+// A cache level shared by `cores` cores. price_beyond: the cost of a miss, from 0 (as in the nearest cache)
+// to 1 (as in memory).
 struct CacheLevel {
     double bytes = 0;
     int cores = 1;
@@ -57,7 +58,7 @@ struct Tile {
     double rows = 0, columns = 0, share = 1;
 };
 
-// How fast a kernel is, and what it does beside what its op counts. 0, empty, none: as the table says.
+// How fast a kernel is, and what it does besides what its op counts. 0, empty, none: as the table says.
 struct KernelRate {
     double product = 0, bandwidth = 0;  // shares of the rates
     double of_products = 0;             // in place of `product`: of the table's product_efficiency
@@ -79,7 +80,7 @@ const std::vector<std::string>& size_names();
 struct CostTable {
     int cores = 1;                   // that share memory
     std::vector<CacheLevel> caches;  // the nearest first
-    double op_overhead_s = 0;        // beside the kernel's own
+    double op_overhead_s = 0;        // in addition to the kernel's own
     double step_overhead_s = 0;      // waking the ranks
     // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
     std::map<std::string, std::vector<double>> flops_per_s;
@@ -92,8 +93,8 @@ struct CostTable {
     std::vector<CollectiveRow> collectives;
 };
 
-// A resource model of one op: alone it takes max(core_s, memory_s); where several run at once they share the memory, and each
-// needs it, all for itself, for memory_s.
+// A resource model of one op: by itself it takes max(core_s, memory_s); where several run at once they share the memory, and
+// each needs it, all for itself, for memory_s.
 struct OpCost {
     double core_s = 0, memory_s = 0;
     bool measured = false;  // by rows of this kernel

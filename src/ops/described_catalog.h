@@ -1,5 +1,5 @@
-// A catalog from data: kernels of a device that is not here, as a cluster file lists them ([[catalog]], docs/plan.md). Each says
-// which ops it serves, stored in which types, what workspace it needs and how fast it is. A kind
+// A catalog from data: kernels of a device that is not here, as a cluster file lists them ([[catalog]], docs/plan.md). Each
+// says which ops it serves, stored in which types, what workspace it needs and how fast it is. A kind
 // of table that is added here is added to sim/catalog_file.cpp, which reads it.
 #pragma once
 
@@ -31,8 +31,8 @@ struct DescribedKernel {
     KernelRate rate;
 };
 
-// The narrowest float type among operands and results: bf16 for a product of bfloat16 that adds to float32. Integers, if there is
-// no float. Nothing if both narrow types meet.
+// The narrowest float type among operands and results: bf16 for a product of bfloat16 that adds to float32. Integers, if there
+// is no float. Nothing if both narrow types occur.
 std::optional<Dtype> stored_as(const Routine& routine, const Op& op);
 
 // In the order of `kernels`, for one thread a rank. `origin`: the file, for messages.

@@ -38,7 +38,8 @@ Flops flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
         for (TensorId t : *list) used = mesh::unite(used, r.tensors[t].placement.used());
     }
     const double executed = 2 * space / static_cast<double>(mesh.size(used));
-    // Of the mathematics a rank's share: what replicas do again (k and v heads fewer than tp) is executed, but not counted twice.
+    // Of the mathematics a rank's share: what replicas do again (k and v heads fewer than tp) is executed,
+    // but not counted twice.
     return {is_product(r, op) ? 2 * space / static_cast<double>(mesh.ranks()) : 0, executed};
 }
 

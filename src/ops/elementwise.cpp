@@ -1,4 +1,5 @@
-// add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element; stack and unstack, which move elements.
+// add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element;
+// stack and unstack, which move elements.
 #include <map>
 
 #include "ops/shapes.h"
@@ -55,8 +56,8 @@ const std::map<std::string_view, const char*> kSlopes = {
 
 std::string unknown(const std::string& fn) { return "does not know the function " + fn; }
 
-// fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; inverse_norm, of a
-// sum of squares: 1 / max(x^1/2, eps); valid: 1 where an integer is not negative, else 0.
+// fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; inverse_norm, of
+// a sum of squares: 1 / max(x^1/2, eps); valid: 1 where an integer is not negative, else 0.
 OpRule unary() {
     OpRule r;
     r.name = ir::kUnary;

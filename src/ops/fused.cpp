@@ -1,4 +1,4 @@
-// Ops that no model writes: passes/fuse_ops puts one where several stood, if the backend has a kernel for it that reads and
+// Ops that no model writes: passes/fuse_ops puts one in the place of several, if the backend has a kernel for it that reads and
 // writes less. Each expands into what it replaced.
 // add_rmsnorm(x, y, w) -> s, n, rstd: s = x + y; n, rstd = rmsnorm(s, w)
 // <norm>_backward_add(d_s, operands of <norm>_backward) -> d_x, d_w[, d_b]: the norm's d_x, and d_s added to it

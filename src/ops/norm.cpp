@@ -1,5 +1,5 @@
-// Norms over the last dim, `over`. What each saves for backward is x and its statistics. They read x as it comes: a wide residual
-// stream is normed into a narrow result, and its cotangent made wide from a wide one.
+// Norms over the last dim, `over`. What each saves for backward is x and its statistics. They read x as it comes: a wide
+// residual stream is normed into a narrow result, and its cotangent made wide from a wide one.
 // rmsnorm(x, w) -> y, rstd: y = x * rstd * w, rstd = (mean of x^2 + eps)^-1/2 (Zhang & Sennrich 2019, arXiv 1910.07467).
 // layernorm(x, w, b) -> y, mean, rstd: y = (x - mean) * rstd * w + b, rstd = (mean of (x - mean)^2 + eps)^-1/2 (Ba et al. 2016,
 // arXiv 1607.06450).

@@ -9,8 +9,8 @@
 //   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
 //     torch.optim.Adam).
 //   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
-//   muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far towards b.
-//   orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
+//   muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far towards
+//   b. orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
 //     torch.optim.Muon).
 //   muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o.
 //   unpack(flat) -> x.. {begins}: the tensors that begin at these elements of a rank's flat segment.
@@ -52,7 +52,7 @@ std::vector<TensorId> orthogonalized(Builder& b, const Op& op) {
     const std::string name = b.tensor(op.in[0]).name;
     const std::vector<DimId> dims = b.dims(op.in[0]);
     Routine& r = b.routine();
-    const size_t side = r.dims[dims[0]].size <= r.dims[dims[1]].size ? 0 : 1;  // where the smaller dim stands
+    const size_t side = r.dims[dims[0]].size <= r.dims[dims[1]].size ? 0 : 1;  // where the smaller dim is
     const DimId s = dims[side];
     const auto another = [&](const char* tag) {
         const ir::Dim d{r.dims[s].name + tag, r.dims[s].size, r.dims[s].size};
@@ -178,9 +178,9 @@ std::vector<OpRule> optimizer_rules() {
     squares.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };
-    // step_control(norm2, loss_sum, inv_n, steps, lr[, scale]) -> control [7] = {lr, clip coefficient, commit, bias corrections 1
-    // and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale, which
-    // the clip coefficient divides them by.
+    // step_control(norm2, loss_sum, inv_n, steps, lr[, scale]) -> control [7] = {lr, clip coefficient, commit, bias corrections
+    // 1 and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale,
+    // which the clip coefficient divides them by.
     OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}), {{1, 3, true}});
     control.precision.wide_in = {2};
     control.check = [](const Routine&, const Op& op) {

@@ -1,10 +1,10 @@
 // Flat states on their way between ranks, as blocks of int8 or int4 with a scale (base/quantized.h). State ops: no derivative,
 // and passes/partition_parameters places them.
-//   quantize(x [N] [, steps]) -> q [quantized_bytes(N)] i8 {bits, least[, stream]}: least is the type's least exponent. With the
-//       number of steps it rounds at random, from the stream of that number. With the bits of x's own type it is x as it is
+//   quantize(x [N] [, steps]) -> q [quantized_bytes(N)] i8 {bits, least[, stream]}: least is the type's least exponent. With
+//       the number of steps it rounds at random, from the stream of that number. With the bits of x's own type it is x as it is
 //   dequantize(q) -> x {bits}
 //   dequantize_sum(q [ranks, quantized_bytes(N)]) -> x [N] {bits}: the sum over the ranks, in their order
-// What is quantized may stand in one row of a tensor with a row for each rank.
+// What is quantized may be in one row of a tensor with a row for each rank.
 #include "base/quantized.h"
 #include "ops/shapes.h"
 

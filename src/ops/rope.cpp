@@ -59,7 +59,7 @@ OpRule rope() {
     return r;
 }
 
-// Of split_qkv and join_qkv. Positions, the operand behind `tensors` others, stand there exactly where queries and keys are
+// Of split_qkv and join_qkv. Positions, the operand behind `tensors` others, are there exactly where queries and keys are
 // rotated.
 std::string check_rotation(const Op& op, const Routine& rt, size_t tensors) {
     const bool rotates = op.in.size() == tensors + 1;

@@ -14,8 +14,8 @@ namespace lockstep::ops {
 // low_freq_factor, high_freq_factor, original_positions.
 std::vector<double> rope_frequencies(const ir::Op& op, int64_t head_dim);
 
-// Empty if the dims `qkv` end in [qkv, kv_heads, head_dim], and `parts` are the queries, keys and values of such rows; else what
-// is wrong.
+// Empty if the dims `qkv` end in [qkv, kv_heads, head_dim], and `parts` are the queries, keys and values of such rows; else
+// what is wrong.
 std::string check_qkv(const ir::Routine& routine, std::span<const ir::DimId> qkv, std::span<const ir::TensorId> parts);
 // The dims that an op on such rows cannot have sharded.
 std::vector<ir::DimId> qkv_dims(const ir::Routine& routine, const ir::Op& op);

@@ -163,7 +163,7 @@ private:
         if (!any) return;
         if (!placed(r)) return fail(Invariant::Placement, fmt::format("{}: some tensors are placed and some are not", r.name));
         for (const ir::Tensor& t : r.tensors) {
-            std::vector<int> times(p_.mesh.sub_axes.size(), 0);  // that a sub-axis stands in the placement
+            std::vector<int> times(p_.mesh.sub_axes.size(), 0);  // that a sub-axis is in the placement
             bool unknown = false, over_stages = false;
             const auto count = [&](const ir::AxisList& list, bool splits) {
                 for (int a : list) {
@@ -182,7 +182,7 @@ private:
                 }
             }
             if (std::any_of(times.begin(), times.end(), [](int n) { return n > 1; }))
-                return fail(Invariant::Placement, fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
+                return fail(Invariant::Placement, fmt::format("{}: a sub-axis is twice in {}", r.name, t.name));
             if (unknown)
                 return fail(Invariant::Placement, fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
             if (over_stages)

@@ -17,20 +17,20 @@ enum class Invariant {
     // A temporary is defined once and before it is used; what a read port brings is not written; what a written port
     // takes away is written; a sum in a port is added to
     Ssa,
-    // One list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all tensors of a routine or none are
+    // One list a dim; no sub-axis is twice in a tensor; sizes divide evenly; all tensors of a routine or none are
     // placed
     Placement,
     // An op runs in one iteration space: each dim has the same placement in all its operands and results
     Space,
-    // A result is partial over what its operands pass and what it lost, and a partial operand stands only where the op is
+    // A result is partial over what its operands pass and what it lost, and a partial operand occurs only where the op is
     // linear in it
     Partial,
     // Operand and result placements differ by exactly the group
     Collective,
-    // Blocks fit what they come from or make, and only `permute` meets other ranks' blocks
+    // Blocks fit what they come from or make, and only `permute` joins with other ranks' blocks
     Blocks,
     // A list of queries, keys and values (the dims qkv, kv_heads, head_dim) is whole but for a rank's own heads. Ops that
-    // do not take it apart read it as a list: nothing joins or cuts it, and no dim of it meets one of heads
+    // do not take it apart read it as a list: nothing joins or cuts it, and no dim of it is in an op with one of heads
     Qkv,
     // What crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
     Border,

@@ -19,7 +19,7 @@ bool is_flat(const Routine& r, TensorId t) {
     return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;
 }
 
-bool stands_as(const ir::Placement& expected, const ir::Placement& given) {
+bool is_placed_as(const ir::Placement& expected, const ir::Placement& given) {
     return expected.dims == given.dims && expected.partial == given.partial;
 }
 
@@ -35,7 +35,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
         if (dim >= expected.dims.size()) return wrong("it has no such dim");
         expected.dims[dim] = mesh::join(expected.dims[dim], op.group);
         const ir::Placement& given = r.tensors[op.out[0]].placement;
-        return stands_as(expected, given) ? std::nullopt : wrong("the result stands otherwise");
+        return is_placed_as(expected, given) ? std::nullopt : wrong("the result is placed otherwise");
     }
     const mesh::CollectiveTraits& traits = ir::traits_of(op);
     if (!traits.symmetric) {
@@ -86,7 +86,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
                 if (mesh::meet(axes, op.group)) return wrong("its operand is split over the group");
             }
         }
-        if (!stands_as(expected, out.placement)) return wrong("the result stands otherwise");
+        if (!is_placed_as(expected, out.placement)) return wrong("the result is placed otherwise");
     }
     return std::nullopt;
 }
@@ -143,7 +143,7 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                                                      r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name)};
                 }
                 if (known && *known != axes) {
-                    return Violation{Invariant::Space, fmt::format("{}, op {}: {} does not stand where the op runs", r.name,
+                    return Violation{Invariant::Space, fmt::format("{}, op {}: {} is not placed where the op runs", r.name,
                                                                    op.kind, r.tensors[t].name)};
                 }
                 if (known) continue;
@@ -204,10 +204,10 @@ std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r
         AxisList group;
         for (TensorId t : op.in) group = mesh::unite(group, over[t]);
         const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
-        const bool meets = kind && *kind != mesh::Collective::Permute;
-        if (meets && mesh::meet(group, op.group))
+        const bool joins = kind && *kind != mesh::Collective::Permute;
+        if (joins && mesh::meet(group, op.group))
             return Violation{Invariant::Blocks,
-                             fmt::format("{}: {} over {} is given {}, of which each rank there has another block", r.name,
+                             fmt::format("{}: {} over {} is given {}, but each rank there has another block of it", r.name,
                                          op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
         if (op.kind == ir::kBlock) group = mesh::unite(group, op.group);
         else if (rule(op.kind).sharding.of_blocks) group = mesh::subtract(group, op.group);

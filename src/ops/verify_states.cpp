@@ -60,8 +60,8 @@ std::string wrong_ports_of_states(const ir::Program& p, const ir::Routine& r) {
         const ir::State& s = p.state_of(port);
         const bool writes = s.writer == r.kind || (s.writer == ir::RoutineKind::Update && ir::updates_weights(r.kind));
         if (s.scope != Scope::Step && port.access != Access::Read && !writes)
-            return fmt::format("{}: {} is changed by {} alone", r.name, s.full_name(),
-                               s.writer ? name_of(*s.writer) : "who runs the step");
+            return fmt::format("{}: only {} changes {}", r.name, s.writer ? name_of(*s.writer) : "who runs the step",
+                               s.full_name());
     }
     for (const ir::Tensor& t : r.tensors) {
         if (t.port < 0 || r.ports[t.port].kind != PortKind::State) continue;

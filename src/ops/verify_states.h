@@ -8,8 +8,8 @@
 
 namespace lockstep::ops {
 
-// States agree with their units and blocks. Each has one buffer for each instance; one of the program that ends with the step has
-// one in each entry.
+// States agree with their units and blocks. Each has one buffer for each instance; one of the program that ends with the step
+// has one in each entry.
 std::string wrong_states(const ir::Program& program);
 
 // A routine binds a state in the state's type and split, and changes it only as its writer. The ports' states exist.

@@ -21,7 +21,7 @@ struct Cut {
     std::vector<int64_t> rank_of;                        // pipeline rank of each stage
 };
 
-// `only_rank`: the program of this pipeline rank, alone.
+// `only_rank`: only the program of this pipeline rank.
 std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog,
                                        std::optional<int64_t> only_rank = {});
 

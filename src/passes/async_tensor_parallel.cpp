@@ -24,7 +24,7 @@ using ir::TensorId;
 bool has(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
 int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); }
 
-// Rewrites one routine's ops; `beside` then says which of them run beside the others.
+// Rewrites one routine's ops; `overlaps` then says which of them overlap with the others.
 class Cutter {
 public:
     Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
@@ -38,7 +38,7 @@ public:
         for (size_t i = 0; i < old_.size(); ++i) moved_to_[i] = static_cast<int>(i);
     }
 
-    // Does anything run beside the rest?
+    // Does anything overlap with the rest?
     bool run() {
         r_.ops.clear();
         for (size_t i = 0; i < old_.size(); ++i) find_gather(i);
@@ -57,7 +57,7 @@ public:
         move_gathers_ahead();
         return true;
     }
-    const std::vector<bool>& beside() const { return beside_; }
+    const std::vector<bool>& overlaps() const { return overlaps_; }
 
 private:
     struct Scatter {
@@ -66,7 +66,8 @@ private:
         std::vector<TensorId> arrived;
     };
 
-    // The op, or what has taken its place, is at or before the op `by` of the old list. Values of ports are there from the start.
+    // The op, or what has taken its place, is at or before the op `by` of the old list.
+    // Values of ports are there from the start.
     bool is_there(TensorId t, int by) const {
         const int maker = made_by_[static_cast<size_t>(t)];
         return maker < 0 || moved_to_[static_cast<size_t>(maker)] < by;
@@ -107,7 +108,7 @@ private:
         scatters_[i] = std::move(s);
     }
 
-    // What makes `t`, which `scatter` sums, for the op `reader` alone.
+    // What makes `t`, which `scatter` sums, for the op `reader` and no other.
     bool add_to_cone(TensorId t, const Op& scatter, size_t reader, DimId dim, Scatter& s) {
         const int maker = made_by_[static_cast<size_t>(t)];
         if (maker < 0 || r_.tensors[t].port >= 0) return false;
@@ -155,7 +156,7 @@ private:
     }
 
     Op& emit(const Op& like, std::string_view kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs,
-             bool beside = false) {
+             bool overlaps = false) {
         Op op;
         op.kind = kind;
         op.in = std::move(in);
@@ -164,12 +165,12 @@ private:
         if (like.attrs.contains("recomputed")) op.attrs["recomputed"] = int64_t{1};
         op.group = like.group;
         r_.ops.push_back(std::move(op));
-        beside_.push_back(beside);
+        overlaps_.push_back(overlaps);
         return r_.ops.back();
     }
     void keep(const Op& op) {
         r_.ops.push_back(op);
-        beside_.push_back(false);
+        overlaps_.push_back(false);
     }
     // The op on blocks: its operands as `block_of` says, its result a block.
     TensorId on_blocks(const Op& op, const std::map<TensorId, TensorId>& blocks, DimId dim, const mesh::AxisList& group,
@@ -255,7 +256,7 @@ private:
     }
 
     // Moves each all-gather that stays whole ahead, to just behind the second-last communication before it. The last
-    // communication before it brings blocks for other products, which then wait only briefly. The gather runs beside the
+    // communication before it brings blocks for other products, which then wait only briefly. The gather overlaps with the
     // computation between.
     void move_gathers_ahead() {
         for (size_t i = 0; i < r_.ops.size(); ++i) {
@@ -268,13 +269,13 @@ private:
                     if (passed == 0) to = at;
                     break;
                 }
-                if (beside_[at - 1] && !beside_[at]) to = at, ++passed;
+                if (overlaps_[at - 1] && !overlaps_[at]) to = at, ++passed;
             }
             if (to == i) continue;
             const auto first = r_.ops.begin() + static_cast<long>(to), last = r_.ops.begin() + static_cast<long>(i);
             std::rotate(first, last, last + 1);
-            beside_.erase(beside_.begin() + static_cast<long>(i));
-            beside_.insert(beside_.begin() + static_cast<long>(to), true);
+            overlaps_.erase(overlaps_.begin() + static_cast<long>(i));
+            overlaps_.insert(overlaps_.begin() + static_cast<long>(to), true);
         }
     }
 
@@ -287,7 +288,7 @@ private:
     std::map<size_t, std::vector<size_t>> gathers_;
     std::map<size_t, Scatter> scatters_;
     std::set<size_t> replaced_;
-    std::vector<bool> beside_;  // of new ops
+    std::vector<bool> overlaps_;  // of new ops
 };
 
 // A routine whose ops are rewritten, and the part of each; empty: it stays whole.
@@ -296,16 +297,16 @@ struct Parted {
     std::vector<int> part_of_op;
 };
 
-// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has come
-// from beside is read.
-std::vector<int> parts_of(const Routine& r, const std::vector<bool>& beside) {
-    std::vector<bool> arrives(r.tensors.size(), false);  // made beside, and not read yet
-    std::vector<int> out(beside.size());
+// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has
+// come from the other side is read.
+std::vector<int> parts_of(const Routine& r, const std::vector<bool>& overlaps) {
+    std::vector<bool> arrives(r.tensors.size(), false);  // made on the other side, and not read yet
+    std::vector<int> out(overlaps.size());
     for (size_t i = 0; i < out.size(); ++i) {
         bool waits = false;
         for (TensorId t : r.ops[i].in) waits = waits || arrives[static_cast<size_t>(t)], arrives[static_cast<size_t>(t)] = false;
-        for (TensorId t : r.ops[i].out) arrives[static_cast<size_t>(t)] = beside[i];
-        if (i > 0) out[i] = out[i - 1] + (waits || beside[i] != beside[i - 1] ? 1 : 0);
+        for (TensorId t : r.ops[i].out) arrives[static_cast<size_t>(t)] = overlaps[i];
+        if (i > 0) out[i] = out[i - 1] + (waits || overlaps[i] != overlaps[i - 1] ? 1 : 0);
     }
     return out;
 }
@@ -316,7 +317,7 @@ Parted cut(const mesh::Mesh& mesh, Routine r) {
     Parted out;
     if (of_block && !generates && r.chunks == 1) {
         Cutter cutter(mesh, r);
-        if (cutter.run()) out.part_of_op = parts_of(r, cutter.beside());
+        if (cutter.run()) out.part_of_op = parts_of(r, cutter.overlaps());
     }
     out.routine = std::move(r);
     return out;

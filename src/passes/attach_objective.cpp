@@ -64,7 +64,7 @@ void attach(const ir::Program& program, ir::Routine& r) {
     logits = b.op(ir::kMaskPadding, {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
     const TensorId m = b.op(ir::kMax, {logits}, {{"m", rows}}, {{"over", vocab.name}})[0];
     const std::vector<TensorId> ce = b.op(ir::kCrossEntropy, {logits, m, targets}, {{"z", rows}, {"t", rows}});
-    // From here on values have no vocab, but are wanted where it is: the sequence stays whole beside it, and nothing is gathered.
+    // From here on values have no vocab, but are wanted where it is: the sequence stays whole with it, and nothing is gathered.
     const size_t first = r.ops.size();
     const TensorId nll = b.add("nll", {b.unary("log_z", "log", ce[0]), m, b.scale("minus_t", ce[1], -1.0)});
     const TensorId loss = b.einsum("loss", {}, {nll, b.unary("valid", "valid", targets)});

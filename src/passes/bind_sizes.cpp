@@ -26,20 +26,20 @@ bool is_padded(const Routine& r, const Tensor& t) {
 
 // The value behind a mask of nothing is the one before it. Of both names it keeps the one that does not speak of the mask.
 void drop_masks(Routine& r, Renamed& renamed) {
-    std::map<TensorId, TensorId> stands;  // result of a mask -> its operand
+    std::map<TensorId, TensorId> operands;  // result of a mask -> its operand
     for (Op& op : r.ops) {
         for (TensorId& t : op.in) {
-            if (const auto it = stands.find(t); it != stands.end()) t = it->second;
+            if (const auto it = operands.find(t); it != operands.end()) t = it->second;
         }
         if (op.kind != ir::kMaskPadding || is_padded(r, r.tensors[static_cast<size_t>(op.out[0])])) continue;
         Tensor &x = r.tensors[static_cast<size_t>(op.in[0])], &y = r.tensors[static_cast<size_t>(op.out[0])];
-        stands[op.out[0]] = op.in[0];
+        operands[op.out[0]] = op.in[0];
         if (y.name.size() < x.name.size()) std::swap(x.name, y.name);
         if (y.port < 0) continue;
         x.port = std::exchange(y.port, -1);
         x.source = renamed[{r.block, y.source}] = x.name;
     }
-    std::erase_if(r.ops, [&](const Op& op) { return op.kind == ir::kMaskPadding && stands.contains(op.out[0]); });
+    std::erase_if(r.ops, [&](const Op& op) { return op.kind == ir::kMaskPadding && operands.contains(op.out[0]); });
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const
     const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const ir::Block& b) { return b.name == block; });
     if (at != blocks.end() && instance > at->first) return {block, instance - 1};
     if (at == blocks.begin() || at == blocks.end())
-        throw InternalError(fmt::format("schedule: nothing stands before block {}", block));
+        throw InternalError(fmt::format("schedule: nothing comes before block {}", block));
     return {(at - 1)->name, (at - 1)->last()};
 }
 

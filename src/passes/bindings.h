@@ -30,7 +30,7 @@ public:
         std::string_view block;
         int64_t instance;
     };
-    // The block instance that stands before this one in the model.
+    // The block instance that comes before this one in the model.
     Maker before(std::string_view block, int64_t instance) const;
 
 private:

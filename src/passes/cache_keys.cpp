@@ -31,16 +31,16 @@ ir::StateId cache_of(ir::Program& program, const std::string& block, Dtype type)
     return program.add(std::move(s));
 }
 
-// The renames of seq to kv_seq go: what they made now stands in the cache, or is an input.
+// The renames of seq to kv_seq go: what they made is now in the cache, or is an input.
 void use_cache(ir::Program& program, Routine& r) {
     ops::Builder b(r);
     const ir::DimId kv_seq = r.dim(ir::DimRole::KvSeq);
     const std::vector<Op> ops = std::move(r.ops);
     r.ops.clear();
-    std::map<TensorId, TensorId> stands;  // result of a rename -> where it is read now
+    std::map<TensorId, TensorId> sources;  // result of a rename -> where it is read now
     for (Op op : ops) {
         for (TensorId& t : op.in) {
-            if (const auto it = stands.find(t); it != stands.end()) t = it->second;
+            if (const auto it = sources.find(t); it != sources.end()) t = it->second;
         }
         const bool renames = op.kind == ir::kRename && has_dim(r, op.out[0], kv_seq);
         if (!renames) {
@@ -50,14 +50,14 @@ void use_cache(ir::Program& program, Routine& r) {
         const ir::Tensor made = r.tensors[op.out[0]];
         if (made.dtype == Dtype::I32) {  // positions or documents of the keys
             const bool positions = r.ports[r.tensors[op.in[0]].port].role == ir::PortRole::Positions;
-            stands[op.out[0]] = b.port(positions ? ir::PortRole::KvPositions : ir::PortRole::KvDocuments, PortKind::Input,
-                                       Access::Read, made.dims, Dtype::I32);
+            sources[op.out[0]] = b.port(positions ? ir::PortRole::KvPositions : ir::PortRole::KvDocuments, PortKind::Input,
+                                        Access::Read, made.dims, Dtype::I32);
             continue;
         }
         const TensorId cache =
             b.port_tensor("cache", PortKind::State, Access::Update, "cache." + made.name, made.dims, made.name, made.dtype);
         r.ports[r.tensors[cache].port].state = cache_of(program, r.block, made.dtype);
-        stands[op.out[0]] = cache;
+        sources[op.out[0]] = cache;
         Op append;
         append.kind = ir::kAppend;
         append.in = {cache, op.in[0], r.port_tensors(r.port(ir::PortRole::Positions))[0]};

@@ -63,8 +63,8 @@ inline std::vector<ir::TensorId> reduce_scatter(ir::Routine& r, std::vector<ir::
     return from;
 }
 
-// Gradients that cross ranks in a narrower type than they are summed in: cast, then reduced over the group. The result: shards in
-// that type.
+// Gradients that cross ranks in a narrower type than they are summed in: cast, then reduced over the group. The result: shards
+// in that type.
 inline std::vector<ir::TensorId> reduce_scatter_narrow(ir::Routine& r, const std::vector<ir::TensorId>& from,
                                                        const ir::AxisList& group, Dtype type, const char* note) {
     const std::vector<ir::TensorId> sent = shards_like(r, from, "sent", r.tensors[from[0]].placement.dims[0]);

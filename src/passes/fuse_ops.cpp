@@ -54,7 +54,7 @@ private:
     // Read by one op and by no other routine: need not exist once that op makes it for itself.
     bool only_here(TensorId t) const { return readers_[t] == 1 && r_.tensors[t].port < 0; }
 
-    // Puts `op` where the last of `old` stood, or the first if an op between them reads a result and the operands stand there
+    // Puts `op` where the last of `old` was, or the first if an op between them reads a result and the operands are there
     // already. False where neither can be, or no kernel serves it.
     bool replace(std::vector<size_t> old, Op op) {
         std::sort(old.begin(), old.end());
@@ -105,7 +105,7 @@ private:
         return product && product->in.size() == 2 && only_here(t) ? product : nullptr;
     }
 
-    // An op of two operands, the first of which a product makes, with that product.
+    // An op of two operands whose first is the result of a product, with that product.
     bool with_product(size_t i, std::string_view kind) {
         const Op op = r_.ops[i];
         const Op* product = product_for(op.in[0]);
@@ -146,7 +146,7 @@ private:
         return replace({static_cast<size_t>(maker_[z]), i}, fused);
     }
 
-    // d_z = d_nll / z, of which nothing stands between the maximum, the sum and the gradient: the vocabulary is whole.
+    // d_z = d_nll / z; nothing of it is between the maximum, the sum and the gradient: the vocabulary is whole.
     bool loss_and_gradient(size_t i) {
         const Op backward = r_.ops[i];
         const TensorId d_z = backward.in[0], d_t = backward.in[1], logits = backward.in[2], m = backward.in[3];

@@ -1,8 +1,8 @@
 // Requires: placed ops, before kernels are chosen.
 // Produces: ops of ops/fused.cpp in the place of several, wherever `serves` says that the backend has a kernel: a residual with
 //   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, the
-//   loss of whole rows of logits with their gradient, the product of queries, keys and values with their rotation, and a product
-//   with its bias, with its bias and GELU, or with GELU's backward.
+//   loss of whole rows of logits with their gradient, the product of queries, keys and values with their rotation, and a
+//   product with its bias, with its bias and GELU, or with GELU's backward.
 // Leaves alone: what another routine or a second op reads stays a result.
 #pragma once
 

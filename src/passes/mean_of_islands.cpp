@@ -18,15 +18,15 @@ void mean_of_jobs(ir::Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, 
         const ir::Segment& segment = unit.segments[i];
         const AxisList same = same_along(mesh, unit, segment);
         const bool replicated = mesh.size(same) > 1;
-        const TensorId met = replicated ? like(r, to[i], "met") : to[i];
+        const TensorId mean = replicated ? like(r, to[i], "met") : to[i];
         ir::Op op;
-        op.kind = ir::kMeet, op.in = {from[i]}, op.out = {met};
+        op.kind = ir::kMeet, op.in = {from[i]}, op.out = {mean};
         op.attrs = {{"islands", options.islands},
                     {"bits", options.quantized && segment.decay ? kSharedBits : 0},
                     {"count_if", std::vector<int64_t>(same.begin(), same.end())}};
         r.ops.push_back(std::move(op));
         if (!replicated) continue;
-        ir::Op all = collective("broadcast", {met}, {to[i]}, same, "the others have the same");
+        ir::Op all = collective("broadcast", {mean}, {to[i]}, same, "the others have the same");
         all.attrs["root"] = int64_t{0};
         r.ops.push_back(std::move(all));
     }

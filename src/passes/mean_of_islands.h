@@ -9,7 +9,7 @@
 
 namespace lockstep::passes {
 
-// to = the sum of `from` over the islands, of which each has put in its share. One tensor a segment, split as the optimizer's
+// to = the sum of `from` over the islands; each of them has put in its share. One tensor a segment, split as the optimizer's
 // states are. Quantized: as int8, but for segments without decay.
 void mean_of_islands(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, const OuterOptions& options,
                      const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to);

@@ -17,7 +17,7 @@ struct UpdateRule {
     bool serves(const ir::Parameter& param) const;
 
     std::string op;                   // kind of (weights, gradients, states.., control) -> weights, states..
-    ir::Attrs attrs;                  // of the op, beside weight_decay, which norms and biases have as 0
+    ir::Attrs attrs;                  // of the op, besides weight_decay, which norms and biases have as 0
     std::vector<std::string> states;  // as PyTorch's state_dict calls them
     // What the op must see of a parameter at once: elements one by one, so that any shard will do, or the whole matrix. A rule
     // for matrices serves those that ir::rows_of_matrix accepts.

@@ -33,8 +33,8 @@ std::vector<QueueName> queues_of(const ir::Program& p) {
         const bool of_unit = gathers(r) || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
         const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
         const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
-        const bool beside = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
-        out.push_back(beside || r.kind == RoutineKind::Transfer ? QueueName::Comm : QueueName::Compute);
+        const bool overlaps = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
+        out.push_back(overlaps || r.kind == RoutineKind::Transfer ? QueueName::Comm : QueueName::Compute);
     }
     return out;
 }
@@ -54,7 +54,7 @@ std::vector<Call> prefetch(const ir::Program& p, const std::vector<QueueName>& q
         while (i < calls.size() && is_gather(calls[i])) groups.back().push_back(std::move(calls[i++]));
         first_use.push_back(i);
     }
-    std::map<size_t, std::vector<Call>> before;  // position -> gathers that now stand there
+    std::map<size_t, std::vector<Call>> before;  // position -> gathers that are now there
     for (size_t g = 0; g < groups.size(); ++g) {
         const size_t at = g >= static_cast<size_t>(depth) ? first_use[g - static_cast<size_t>(depth)] : first_use[0];
         for (Call& c : groups[g]) before[at].push_back(std::move(c));

@@ -4,7 +4,7 @@
 //   - for every value that crosses them;
 //   - of a communication call for the computation before it in the list, so that it never runs ahead of its place;
 //   - of a backward for the reductions of gradients more than `prefetch` units back, so that their full-size gradients are not
-//     all held at once. At least one reduction may run beside it.
+//     all held at once. At least one reduction may run at the same time.
 //   The order of the list is each rank's total launch order of communication.
 // Leaves alone: what is called and with what.
 #pragma once

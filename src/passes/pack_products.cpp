@@ -29,7 +29,7 @@ long readers_of(const ir::Program& program, const std::string& param) {
 }
 
 // Does one follow the other among the parameters of their treatment, and does nothing else read them? In their unit those of
-// another treatment stand elsewhere.
+// another treatment are elsewhere.
 bool are_side_by_side(const ir::Program& program, const std::string& first, const std::string& second) {
     const ir::Parameter *a = program.param(first), *b = program.param(second);
     if (!a || !b || b <= a || readers_of(program, first) != 1 || readers_of(program, second) != 1) return false;
@@ -71,7 +71,7 @@ private:
         for (const Op& op : r_.ops) out += std::count(op.in.begin(), op.in.end(), t);
         return out;
     }
-    // The op of this kind that alone reads a temporary, as its first operand.
+    // The op of this kind that is the only reader of a temporary, as its first operand.
     const Op* reader(TensorId t, std::string_view kind) const {
         if (r_.tensors[t].port >= 0 || uses(t) != 1) return nullptr;
         for (const Op& op : r_.ops) {
@@ -124,7 +124,7 @@ private:
         }
     }
 
-    // One product in the place of all, where the first stood. Returns its result, [.., outs..].
+    // One product in the place of all, where the first was. Returns its result, [.., outs..].
     TensorId pack(const std::vector<Product>& products, const std::string& name, const std::vector<DimId>& outs,
                   const std::string& note) {
         const bool biased = products[0].bias.has_value();

@@ -1,12 +1,12 @@
 // Requires: forward routines as the model wrote them, before objective and derivative.
-// Produces: one product in the place of several that multiply the same rows, where their weights stand one behind the other in
+// Produces: one product in the place of several that multiply the same rows, where their weights are one behind the other in
 //   the list of parameters (Megatron-LM, arXiv 1909.08053, keeps them in one matrix):
 //     gate and up of a SwiGLU. Weight [gate_up, ffn, hidden]; `swiglu` reads the result.
-//     queries, keys and values. Weight [qkv, kv_heads, head_dim, hidden] with qkv = group + 2; `split_qkv` takes the result apart
-//     and rotates queries and keys, where the model does so next. Their biases are one, too.
+//     queries, keys and values. Weight [qkv, kv_heads, head_dim, hidden] with qkv = group + 2; `split_qkv` takes the result
+//     apart and rotates queries and keys, where the model does so next. Their biases are one, too.
 //   Backward is then one product for the gradient of the rows, without a sum, and one for that of the weights.
 // Leaves alone: the parameters, which stay as many: in their unit, in states and in checkpoints. partition_parameters lets no
-//   padding stand between them. Weights that other ops or blocks read, too. Weights that hold a row for each input, as GPT-2's:
+//   padding come between them. Weights that other ops or blocks read, too. Weights that hold a row for each input, as GPT-2's:
 //   side by side they are no matrix.
 #pragma once
 

@@ -9,15 +9,15 @@
 
 namespace lockstep::passes {
 
-// How islands meet: DiLoCo (arXiv 2311.08105), in fragments (2501.18512). With lr 1 and without momentum weights become the mean
-// (local SGD, arXiv 1805.09767).
+// How islands meet: DiLoCo (arXiv 2311.08105), in fragments (2501.18512). With lr 1 and without momentum weights become the
+// mean (local SGD, arXiv 1805.09767).
 struct OuterOptions {
     double lr = 0.7, momentum = 0.9;  // of an SGD with Nesterov's momentum on the mean of what islands have changed
     double alpha = 0;                 // the share of its own weights that an island keeps
     bool quantized = false;           // what they have changed crosses islands as int8
     int64_t fragments = 1;            // parts of the model that meet at different steps
     int64_t islands = 2;
-    bool are_jobs = false;  // of their own, beside this one; else they are an axis of the mesh
+    bool are_jobs = false;  // of their own, apart from this one; else they are an axis of the mesh
 };
 
 struct PartitionOptions {
@@ -27,11 +27,11 @@ struct PartitionOptions {
     double max_norm = 1.0;        // 0: no clipping
     double least_loss_scale = 1;  // of a dynamic one
     // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
-    // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
-    // the parameters' type is kept, and `update` casts it from the master weights.
+    // ranks. Where weights are split as the optimizer is, they are kept only in `master` and `gather` casts them; else a copy
+    // in the parameters' type is kept, and `update` casts it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type of
-    // their sums, over one sub-axis after the other (qwZ and qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
+    // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type
+    // of their sums, over one sub-axis after the other (qwZ and qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
     int64_t quantized_weights = 0, quantized_gradients = 0;
     bool round_at_random = false;       // quantized gradients
     std::optional<OuterOptions> outer;  // where the mesh has islands

@@ -61,7 +61,7 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
     return partial;
 }
 
-// Parameters that are read as one with the parameter before them: nothing stands between the two.
+// Parameters that are read as one with the parameter before them: nothing is between the two.
 std::set<std::string, std::less<>> read_with_the_one_before(const ir::Program& program) {
     std::set<std::string, std::less<>> out;
     for (const Routine& r : program.routines) {
@@ -85,7 +85,7 @@ std::optional<Dtype> type_of_sums(const ir::Program& program, const std::string&
     return std::nullopt;
 }
 
-// The data sub-axes that shard a parameter itself, as an expert's: its unit is split over the other ones alone.
+// The data sub-axes that shard a parameter itself, as an expert's: its unit is split only over the other ones.
 AxisList data_shards(const mesh::Mesh& m, const ir::Parameter& p) {
     return mesh::subtract(p.placement.used(), m.whole(Axis::tp));
 }
@@ -139,7 +139,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     return unit;
 }
 
-// Where a parameter stands: its unit, and its elements there.
+// Where a parameter is: its unit, and its elements there.
 struct UnitPlace {
     const ir::Unit* unit;
     int64_t begin, end;

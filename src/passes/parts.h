@@ -1,5 +1,5 @@
-// Parts of a routine: its ops shared out among routines that are called one after the other. What shall run beside other ops of
-// the same routine, or more often than they, becomes a part; queues, waits and memory are planned call by call.
+// Parts of a routine: its ops shared out among routines that are called one after the other. What shall overlap with other ops
+// of the same routine, or more often than they, becomes a part; queues, waits and memory are planned call by call.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace lockstep::passes {
 
 // The ops that have number `part` in `part_of_op`, in their order. A temporary that another part makes is read through a value
-// port, one that another part needs is written to one; the port is called `prefix` and the tensor's name. Parts keep the order of
-// their numbers: a port's tensor that an earlier part has written may be read.
+// port, one that another part needs is written to one; the port is called `prefix` and the tensor's name. Parts keep the order
+// of their numbers: a port's tensor that an earlier part has written may be read.
 ir::Routine part_of(const ir::Routine& whole, const std::vector<int>& part_of_op, int part, const std::string& prefix);
 
 }  // namespace lockstep::passes

@@ -137,7 +137,8 @@ ir::Program plan_memory(ir::Program program) {
         for (size_t b = 0; b < program.buffers.size(); ++b) {
             if (program.buffers[b].resident || !lives[b].used()) continue;
             const Life& life = lives[b];
-            // What happens before another call stands before it, so buffers are in conflict where their uses overlap in the list.
+            // What happens before another call is before it in the list,
+            // so buffers are in conflict where their uses overlap in the list.
             items.push_back({program.buffers[b].bytes, {life.begin, end_of(e, happens_before, life)}, {life.begin, life.end()}});
             ids.push_back(b);
         }

@@ -12,7 +12,7 @@ namespace lockstep::passes {
 // the mean of what islands have changed.
 inline constexpr int64_t kSharedBits = 8;
 
-// Over which a segment's gradients are partial beside the optimizer's split, innermost first: ranks that update the same.
+// Over which a segment's gradients are partial besides the optimizer's split, innermost first: ranks that update the same.
 ir::AxisList replicas_of(const mesh::Mesh& mesh, const ir::Unit& unit, const ir::Segment& segment);
 
 // to = all_gather(from) over these axes, of what was rounded; also over none, so that every layout computes with the same

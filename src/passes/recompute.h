@@ -1,10 +1,10 @@
 // Requires: placed forward and backward routines; parameters still logical.
-// Produces: for every save-list a forward that saves these values alone, and a backward that computes the others again: the
+// Produces: for every save-list a forward that saves only these values, and a backward that computes the others again: the
 //   forward's ops are cloned in front of the backward's, dead ones dropped (the block's last product and reduce-scatter),
 //   reshards of the same value shared with backward. With nothing on the list this is full recompute (Chen et al. 2016, arXiv
 //   1604.06174; collectives run again as in Megatron-LM); with some values on it, selective (Korthikanti et al. 2022, arXiv
 //   2205.05198, section 5).
-// Leaves alone: blocks that stand once (embedding, head), instances without a list.
+// Leaves alone: blocks that occur once (embedding, head), instances without a list.
 #pragma once
 
 #include <cstdint>

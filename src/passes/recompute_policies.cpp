@@ -13,7 +13,7 @@ using ir::Op;
 using ir::Routine;
 using ir::TensorId;
 
-// May stand in a frame: made here, whole, and not as long as all keys of a sequence (those are gathered again).
+// May be in a frame: made here, whole, and not as long as all keys of a sequence (those are gathered again).
 bool savable(const Routine& r, TensorId t) {
     const ir::Tensor& tensor = r.tensors[t];
     const bool made_here = tensor.port < 0 || in_frame(r, tensor);
@@ -28,7 +28,7 @@ void save_results(const Routine& r, const Op& op, std::set<std::string>& values)
     }
 }
 
-// The forward of every block that stands between two others and has a backward.
+// The forward of every block that is between two others and has a backward.
 std::vector<std::pair<const ir::Block*, const Routine*>> inner_blocks(const ir::Program& p) {
     std::vector<std::pair<const ir::Block*, const Routine*>> out;
     for (const ir::Block& b : p.blocks) {
@@ -62,7 +62,7 @@ public:
 
     uint32_t masks() const { return uint32_t{1} << count_; }
 
-    // Which values are saved, and what that costs: backward asks for what stands in the frame, the ops behind it are computed
+    // Which values are saved, and what that costs: backward asks for what is in the frame, the ops behind it are computed
     // again up to what is saved. An op with several results is saved whole.
     Saved price(uint32_t mask, bool names) const {
         Saved out;

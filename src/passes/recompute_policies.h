@@ -8,7 +8,7 @@
 
 namespace lockstep::passes {
 
-// Nothing: full recompute of every block that stands between two others.
+// Nothing: full recompute of every block that is between two others.
 std::vector<SaveList> save_nothing(const ir::Program& program);
 
 // Full recompute of every n-th instance (n - 1, 2 n - 1, ...), as TorchTitan's selective_ac_option = "n". n >= 1.

@@ -1,8 +1,8 @@
 // Requires: placed collectives; where the ranks of the job run.
 // Produces: on each collective that gathers or reduces the algorithm by which its data moves over processes and hosts
-//   (mesh/algorithms.h): the attributes `gather` and `reduce`, and `level` if its sums have two levels. All groups of an op have
-//   one algorithm: if their ranks lie differently over hosts, the plain one. Where a library sums, sums between processes are
-//   its own. In one process nothing is said, and sums are in ascending order.
+//   (mesh/algorithms.h): the attributes `gather` and `reduce`, and `level` if its sums have two levels. All groups of an op
+//   have one algorithm: if their ranks lie differently over hosts, the plain one. Where a library sums, sums between processes
+//   are its own. In one process nothing is said, and sums are in ascending order.
 // Leaves alone: everything else.
 #pragma once
 

@@ -55,7 +55,7 @@ public:
 private:
     using UnitId = size_t;  // in the order of the units' names, which is that of calls for several units at once
 
-    // Those that have forwards, in the order in which they stand.
+    // Those that have forwards, in their order.
     std::vector<ir::EntryKind> entries() const {
         std::vector<ir::EntryKind> out;
         for (const Routine& r : p_.routines) {
@@ -263,7 +263,7 @@ private:
         return false;
     }
 
-    // What is transferred stands at a cut: y, or d.y, of the last block of the stage before it.
+    // What is transferred is at a cut: y, or d.y, of the last block of the stage before it.
     Run transfer(const schedules::Step& step, size_t index) const {
         const bool forward = step.action.work == Work::Forward, sends = step.kind == schedules::StepKind::Send;
         const int64_t made_by = step.action.stage, ours = sends ? made_by : forward ? made_by + 1 : made_by - 1;
@@ -294,8 +294,9 @@ private:
         return out;
     }
 
-    // The runs after which a unit's gradient is reduced: the last run of each microbatch. If microbatches interleave, as they do
-    // for the head, whose loss runs with the forwards, no microbatch's part is complete by itself: then once, after the last run.
+    // The runs after which a unit's gradient is reduced: the last run of each microbatch. If microbatches interleave, as they
+    // do for the head, whose loss runs with the forwards, no microbatch's part is complete by itself:
+    // then once, after the last run.
     std::vector<size_t> ends_of_windows(const std::vector<Run>& runs, const std::vector<size_t>& adding) const {
         if (options_.reduce == ReduceGradients::OnceAStep) return {adding.back()};
         std::vector<size_t> ends;
@@ -340,7 +341,7 @@ private:
         }
     }
 
-    // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
+    // The copies of all states, an entry of its own: it runs between steps, or during one until its first update.
     void snapshot() {
         begin(ir::EntryKind::Snapshot);
         for (const ir::Unit& u : p_.units) {

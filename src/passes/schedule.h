@@ -1,8 +1,8 @@
 // Requires: routines with ports; units.
-// Produces: the buffers of a step and, for every entry, its list of calls with their bindings. The train entry: count and begin;
-//   for every step of this pipeline rank's row the forwards and loss chunks, or backwards, of a stage, or a transfer, each with
-//   the gathers and frees of the units that it binds; reductions behind the last call that accumulates into a unit (of a
-//   microbatch, or of the step); then stats, update. This list is the only loop.
+// Produces: the buffers of a step and, for every entry, its list of calls with their bindings. The train entry: count and
+//   begin; for every step of this pipeline rank's row the forwards and loss chunks, or backwards, of a stage, or a transfer,
+//   each with the gathers and frees of the units that it binds; reductions behind the last call that accumulates into a unit
+//   (of a microbatch, or of the step); then stats, update. This list is the only loop.
 // Leaves alone: routines, but for the sizes of their ports.
 #pragma once
 

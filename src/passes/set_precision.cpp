@@ -38,7 +38,7 @@ std::set<std::string> read_by_norms(const ir::Program& program) {
 }
 
 // Chooses a type for every tensor of one routine: what its port says, else wide if it is a sum with a wide term, else what all
-// its users ask for, else what its op says. float32 stands for "not decided yet" on entry; other types are what they are.
+// its users ask for, else what its op says. float32 means "not decided yet" on entry; other types are what they are.
 class Precision {
 public:
     Precision(const ir::Program& p, Routine& r, const PrecisionOptions& options, const Types& params, const Types& saved)
@@ -106,8 +106,9 @@ private:
         if (accepts_any_dtype(op)) return std::nullopt;
         return o_.narrow;
     }
-    // The type that an op asks of an operand. An op that accepts any type asks for the type of its result; if that type is fixed,
-    // as a float64 sum's is, for the wide type. nullopt: no preference, as for the rows of a scatter, which are added one by one.
+    // The type that an op asks of an operand. An op that accepts any type asks for the type of its result; if that type is
+    // fixed, as a float64 sum's is, for the wide type.
+    // nullopt: no preference, as for the rows of a scatter, which are added one by one.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
         std::optional<Dtype> type = wanted(op, operand);
         if (type || op.kind == ir::kScatter) return type;
@@ -181,7 +182,7 @@ ir::Program set_precision(ir::Program program, const PrecisionOptions& options) 
         }
         return with_types_of_states(std::move(program));
     }
-    std::map<std::string, Types> saved;  // by block; a forward stands before its backward
+    std::map<std::string, Types> saved;  // by block; a forward comes before its backward
     for (Routine& r : program.routines) {
         Precision(program, r, options, params, saved[r.block]).run();
         for (const ir::Tensor& t : r.tensors) {

@@ -2,15 +2,15 @@
 // Produces: an element type on every float tensor and parameter. With one type (float32, float64) all have it. With a narrower
 //   type for storage (bfloat16 under float32; float32 under float64, for tests) parameters, activations and saved values are
 //   stored in it, while statistics of norms, attention's lse, the loss from the logits on, and every sum over microbatches or
-//   chunks (gradients) stay in the wide type. An op may give its results in either: it computes in the wide type and rounds once,
-//   so a product whose result is added to a gradient, or is a logit, writes the wide type directly. Where a value is wanted in
-//   both types an explicit `cast` stands in between. Scalars that sum over a step (loss_sum, count) are float64 and stay so.
-//   With `wide_residual` the residual stream is wide, too: what crosses a block's border, forward and backward, the sums inside,
-//   and what is made for nothing else than to be added to them or to flow through a norm into their cotangents.
+//   chunks (gradients) stay in the wide type. An op may give its results in either: it computes in the wide type and rounds
+//   once, so a product whose result is added to a gradient, or is a logit, writes the wide type directly. Where a value is
+//   wanted in both types an explicit `cast` is in between. Scalars that sum over a step (loss_sum, count) are float64 and stay
+//   so. With `wide_residual` the residual stream is wide, too: what crosses a block's border, forward and backward, the sums
+//   inside, and what is made for nothing else than to be added to them or to flow through a norm into their cotangents.
 //   With `wide_norms` the weights and biases of norms are wide; what norms write is as it was.
 // Leaves alone: everything but element types; integers.
-// Source: mixed precision training (arXiv 1710.03740), Megatron-LM's --fp32-residual-connection; which ops stay wide is in their
-//   rules (ops/rule.h).
+// Source: mixed precision training (arXiv 1710.03740), Megatron-LM's --fp32-residual-connection; which ops stay wide is in
+//   their rules (ops/rule.h).
 #pragma once
 
 #include "ir/program.h"

@@ -21,15 +21,15 @@ using ir::Routine;
 using ir::TensorId;
 
 // What one routine tells the next: placements of saved values by name, and of states.
-using Standing = std::map<std::string, Placement>;
-using StatesStanding = std::map<ir::StateId, Placement>;
+using PlacementOfValue = std::map<std::string, Placement>;
+using PlacementOfState = std::map<ir::StateId, Placement>;
 
-// Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result in which value v stands.
+// Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result that has value v.
 class Sharder {
 public:
     // `reader`: the backward that reads this routine's frame, or nullptr.
-    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader, const Standing& saved,
-            const StatesStanding& states)
+    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader,
+            const PlacementOfValue& saved, const PlacementOfState& states)
         : mesh_(mesh), table_(table), f_(f), reader_(reader), saved_(saved), states_(states) {
         r_ = f;
         r_.tensors.clear();
@@ -111,7 +111,7 @@ private:
         t.source = f_.tensors[v].source;
     }
 
-    // A value that leaves by a written port stands there at rest; a saved one in the copy that backward wants most.
+    // A value that leaves by a written port is placed there at rest; a saved one in the copy that backward wants most.
     void leave(TensorId v) {
         if (!leaves(v)) return;
         const ir::Port& port = *port_of(v);
@@ -309,9 +309,9 @@ private:
             placed.in[i] = get(v, restricted(f_, op, v), keep, reason(op, v));
         }
         for (size_t o = 0; o < op.out.size(); ++o) {
-            if (port_of(op.out[o]) && port_of(op.out[o])->access == ir::Access::Update) {  // a state is changed where it stands
+            if (port_of(op.out[o]) && port_of(op.out[o])->access == ir::Access::Update) {  // a state is changed where it is
                 ensure(copies_[op.out[o]].size() == 1,
-                       "shard: " + f_.tensors[op.out[o]].name + " is changed beside a copy of it");
+                       "shard: " + f_.tensors[op.out[o]].name + " is changed while a copy of it exists");
                 placed.out[o] = copies_[op.out[o]][0];
                 continue;
             }
@@ -324,7 +324,7 @@ private:
         r_.ops.push_back(std::move(placed));
     }
 
-    // A gradient stands like its parameter and keeps any partial sum; so does a scalar that sums up a step.
+    // A gradient is placed like its parameter and keeps any partial sum; so does a scalar that sums up a step.
     void visit_accumulate(const Op& op) {
         Op placed = op;
         const TensorId target = copies_[op.out[0]][0];
@@ -335,7 +335,7 @@ private:
         r_.ops.push_back(std::move(placed));
     }
 
-    // Terms that stand equally (dims and partial) are summed as they stand; if all do, so does the result. Otherwise each
+    // Terms that are placed equally (dims and partial) are summed as they are; if all do, so does the result. Otherwise each
     // group's sum is brought to the table's placement and those are added: one reduction for dx_q + dx_k + dx_v, none for a
     // residual.
     void visit_add(const Op& op) {
@@ -394,8 +394,8 @@ private:
     const ShardingTable& table_;
     const Routine& f_;
     const Routine* reader_;
-    const Standing& saved_;
-    const StatesStanding& states_;
+    const PlacementOfValue& saved_;
+    const PlacementOfState& states_;
     Routine r_;
     std::vector<std::vector<Use>> users_;
     std::vector<int> maker_;
@@ -434,8 +434,8 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
 
     // Forwards before their backwards, so that saved values' placements are known.
     const std::vector<Routine> global = program.routines;
-    std::map<std::string, Standing> saved;  // by block
-    StatesStanding states;
+    std::map<std::string, PlacementOfValue> saved;  // by block
+    PlacementOfState states;
     for (size_t i = 0; i < global.size(); ++i) {
         const Routine& f = global[i];
         const Routine* reader = nullptr;

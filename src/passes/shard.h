@@ -5,7 +5,7 @@
 //   - one reshard per (value, placement) in a routine, a value is reduced at most once, and only values at rest cross routines;
 //     a saved value crosses in the whole placement, no larger than at rest, that backward wants most;
 //   - a partial sum passes through an op that is linear in it where every path of the result ends in an accumulator or in an
-//     add that reduces over that sub-axis anyway; an n-ary add sums equally standing terms as they stand;
+//     add that reduces over that sub-axis anyway; an n-ary add sums equally placed terms as they are;
 //   - loader inputs are bound in every placement asked for, without communication.
 // In a routine whose seq is not divisible by tp (decode: one token), seq takes no tp.
 // Leaves alone: which ops there are.

@@ -18,9 +18,9 @@ public:
     // `beside` names a dim that the op is placed as if it had.
     std::vector<ir::AxisList> space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
                                     const std::vector<ir::DimId>& unsplit = {}, ir::DimId beside = -1) const;
-    // All sub-axes that a dim of this role may take, whatever stands beside it: its size must be a multiple of their ranks.
+    // All sub-axes that a dim of this role may take, whatever dims are next to it: its size must be a multiple of their ranks.
     ir::AxisList most(ir::DimRole role) const;
-    // Where a value stands when nothing uses it: its own dims are the space.
+    // Where a value is placed when nothing uses it: its own dims are the space.
     ir::Placement rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const;
 
 private:

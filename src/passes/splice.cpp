@@ -102,7 +102,7 @@ void merge_equal_ops(Routine& r) {
     std::vector<Op> kept;
     for (Op& op : r.ops) {
         for (TensorId& t : op.in) t = same[t];
-        if (ir::is_collective(op, mesh::Collective::AllGather)) {  // of a slice of what stands whole already
+        if (ir::is_collective(op, mesh::Collective::AllGather)) {  // of a slice of what is whole already
             const auto slice =
                 std::find_if(kept.begin(), kept.end(), [&](const Op& k) { return k.kind == ir::kSlice && k.out[0] == op.in[0]; });
             if (slice != kept.end() && r.tensors[slice->in[0]].placement == r.tensors[op.out[0]].placement &&

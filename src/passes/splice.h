@@ -20,7 +20,7 @@ ir::Routine join_forward_and_backward(const ir::Routine& forward, const ir::Rout
 bool in_frame(const ir::Routine& routine, const ir::Tensor& tensor);
 // The first port of a kind, -1 where absent.
 int port_of(const ir::Routine& routine, ir::PortKind kind);
-// Under which source a tensor of a forward stands in frames.
+// Under which source a tensor of a forward is in frames.
 std::string saved_as(const ir::Tensor& tensor);
 
 // Merges ops of equal kind, operands, attributes and group. Keeps the first. A gather of a slice becomes what was sliced.

@@ -407,7 +407,7 @@ private:
         return out;
     }
 
-    // Every state that a checkpoint holds, copied as it stands.
+    // Every state that a checkpoint holds, copied as it is.
     Routine snapshot() const {
         Routine r = start("snapshot", ir::RoutineKind::Snapshot);
         r.entry = ir::EntryKind::Snapshot;

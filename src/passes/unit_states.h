@@ -7,7 +7,7 @@
 
 namespace lockstep::passes {
 
-// Weights alone where nothing is trained. Else gradients, the optimizer's states and, where asked for, their copies.
+// Only weights where nothing is trained. Else gradients, the optimizer's states and, where asked for, their copies.
 // `sums`: the type in which gradients add up; nothing: the program does not train.
 void add_unit_states(ir::Program& program, const ir::Unit& unit, const PartitionOptions& options, std::optional<Dtype> sums);
 

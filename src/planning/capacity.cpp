@@ -18,8 +18,8 @@ std::string with_reserve(std::string of, int64_t reserve) {
     return reserve > 0 ? fmt::format("{} less {} of reserve", of, telemetry::gib(reserve)) : of;
 }
 
-// What cluster.memory_gib_per_rank says, less the reserve. `has`: bytes that a rank of the machine has, which `of_machine` names;
-// nothing: not said. UserError check.memory_above_device: the key says more.
+// What cluster.memory_gib_per_rank says, less the reserve. `has`: bytes that a rank of the machine has, which `of_machine`
+// names; nothing: not said. UserError check.memory_above_device: the key says more.
 Capacity declared(const compile::Config& config, int64_t reserve, const std::optional<int64_t>& has,
                   const std::string& of_machine) {
     const double gib = config.cluster.memory_gib_per_rank;
@@ -38,10 +38,10 @@ Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm:
     const bool on_gpu = config.on_gpu();
     const int64_t of_host = telemetry::machine_memory_bytes();
     const int64_t sharing = group ? group->ranks_on_a_host(ranks) : ranks;
-    const std::optional<int64_t> beside = on_gpu ? std::optional(of_host / sharing) : std::nullopt;
+    const std::optional<int64_t> on_host = on_gpu ? std::optional(of_host / sharing) : std::nullopt;
     if (config.cluster.memory_gib_per_rank > 0) {
         Capacity capacity = declared(config, reserve, std::nullopt, "");
-        capacity.host_bytes = beside;
+        capacity.host_bytes = on_host;
         return capacity;
     }
     const int64_t memory = on_gpu ? plugins::gpu_module().memory_bytes : of_host;
@@ -49,7 +49,7 @@ Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm:
             with_reserve(fmt::format("{} memory, {} / {} rank{}", on_gpu ? "the GPU's" : "this machine's", telemetry::gib(memory),
                                      sharing, sharing == 1 ? "" : "s"),
                          reserve),
-            reserve, beside};
+            reserve, on_host};
 }
 
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks) {

@@ -25,7 +25,7 @@ void note_other_machine(const compile::Config& config);
 // Where the kernels of a catalog come from.
 struct KernelsOf {
     std::string text;           // "its kernels", "cpu kernels for avx2"
-    bool this_machine = false;  // the processor at hand was asked, and its output is for it alone
+    bool this_machine = false;  // the processor at hand was asked, and its output is only for it
 };
 // Of this machine, as catalog_here().
 KernelsOf kernels_here(const compile::Config& config);

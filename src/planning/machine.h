@@ -1,5 +1,5 @@
-// The machine that a recipe is compiled and measured against: the one at hand, or the one that a cluster file describes. `check`
-// and `plan` share what a cluster file means.
+// The machine that a recipe is compiled and measured against: the one at hand, or the one that a cluster file describes.
+// `check` and `plan` share what a cluster file means.
 #pragma once
 
 #include <nlohmann/json.hpp>

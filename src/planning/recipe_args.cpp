@@ -18,7 +18,7 @@ namespace lockstep::planning {
 
 namespace {
 
-// The keys that were given and do nothing; a section all of whose given keys do nothing stands as one: "profiling.*".
+// The keys that were given and do nothing; a section all of whose given keys do nothing is listed as one: "profiling.*".
 std::string ignored_keys(const compile::Recipe& recipe) {
     const auto section_of = [](const std::string& key) { return key.substr(0, key.find('.')); };
     std::map<std::string, int> given;  // by section

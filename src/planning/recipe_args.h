@@ -1,4 +1,4 @@
-// Where a recipe comes from: a file, keys set beside it, a number of ranks.
+// Where a recipe comes from: a file, keys set in addition to it, a number of ranks.
 #pragma once
 
 #include <cstdint>

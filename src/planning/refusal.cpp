@@ -15,12 +15,12 @@ std::optional<UserError> refusal_of(const compile::Config& config, const compile
                                     const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
-    if (const int64_t beside = compiled.host_bytes(); capacity.host_bytes && beside > *capacity.host_bytes) {
+    if (const int64_t on_host = compiled.host_bytes(); capacity.host_bytes && on_host > *capacity.host_bytes) {
         return UserError("check.host_memory", "checkpoint.async_mode",
                          fmt::format("a rank needs {} of the host's memory, for copies of its states from which checkpoints are "
-                                     "written beside training, and has {}: set checkpoint.async_mode = \"disabled\", or split "
+                                     "written during training, and has {}: set checkpoint.async_mode = \"disabled\", or split "
                                      "the states over more hosts",
-                                     telemetry::gib(beside), telemetry::gib(*capacity.host_bytes)));
+                                     telemetry::gib(on_host), telemetry::gib(*capacity.host_bytes)));
     }
     const int64_t needed = compiled.arena_bytes();
     if (!capacity.bytes || needed <= *capacity.bytes) return std::nullopt;

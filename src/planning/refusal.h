@@ -10,7 +10,7 @@
 namespace lockstep::planning {
 
 // Proves the program that `options` compiled, and holds it against the memory of a rank. check.does_not_fit, with what would
-// help, and check.host_memory of the host's memory beside a device's; nothing: it fits.
+// help, and check.host_memory of the host's memory next to a device; nothing: it fits.
 std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
                                     const compile::Compiled& compiled, const Capacity& capacity);
 // The same, thrown.

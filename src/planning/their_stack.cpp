@@ -33,7 +33,7 @@ std::optional<TheirPlan> plan_in_their_stack(const interop::Reading& reading, co
         TheirPlan out{name, plan_of_opened(recipe, cluster_file)};
         if (!out.plan.cluster.devices) return std::nullopt;
         return out;
-    } catch (const UserError&) {  // Lockstep's own plan stands without it
+    } catch (const UserError&) {  // Lockstep's own plan does not need it
         return std::nullopt;
     }
 }

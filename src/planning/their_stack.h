@@ -10,7 +10,8 @@
 
 namespace lockstep::planning {
 
-// The name of the stack that runs such a file: "torchtitan_compiled". Empty: it is a recipe of Lockstep's, or none is described.
+// The name of the stack that runs such a file: "torchtitan_compiled".
+// Empty: it is a recipe of Lockstep's, or none is described.
 std::string stack_that_runs(const interop::Reading& reading);
 
 struct TheirPlan {

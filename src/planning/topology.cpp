@@ -63,7 +63,7 @@ void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const 
     const std::string& file = cluster_file.empty() ? config.cluster.file : cluster_file;
     if (file.empty()) return;
     const sim::Cluster cluster = sim::read_cluster(file, cluster_file.empty() ? "cluster.file" : "--cluster");
-    const size_t levels = cluster.links.size();  // the last of which joins nodes
+    const size_t levels = cluster.links.size();  // the last of them joins nodes
     if (levels > 2) set("cluster.ranks_per_package", config.cluster.ranks_per_package, cluster.links[levels - 3].ranks, file);
     const int64_t of_host = levels > 1 ? cluster.ranks_of_host() : cluster.hosts.ranks;
     set("cluster.ranks_per_node", std::max(node, config.cluster.ranks_per_host), of_host, file);

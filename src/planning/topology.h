@@ -17,7 +17,8 @@ namespace lockstep::planning {
 // ranks_per_process, or the hosts of cluster.file; else all in one process.
 mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
 
-// On the machine that `cluster` describes: by cluster.ranks_per_host and ranks_per_process where it has devices, else by the file.
+// On the machine that `cluster` describes: by cluster.ranks_per_host and ranks_per_process where it has devices,
+// else by the file.
 mesh::Topology topology_of(const compile::Config& config, const sim::Cluster& cluster, int64_t ranks);
 
 // How many ranks a host and a process have, by the recipe's keys; {0, 1}: the recipe does not say. UserError recipe.*.

@@ -29,15 +29,15 @@ struct GpuModule {
     double (*peak_flops_per_s)(std::string_view dtype) = nullptr;  // by the data sheet; 0: not known
 };
 
-// A module exports two functions, of which the first is asked first: what it was built from must be what this was built from.
+// A module exports two functions; the first of them is asked first: what it was built from must be what this was built from.
 inline constexpr const char *kBuildSymbol = "lockstep_module_build", *kModuleSymbol = "lockstep_module";
 using BuildFunction = const char* (*)();
 using ModuleFunction = const GpuModule* (*)();
 // "0.1.0, 9a1af66b2c, GCC 12.2.0"
 std::string build_text();
 
-// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for beside the
-// program, and in the folder of libraries beside that.
+// The file of the module, of the variable. Before the first call of what follows; without it the module is looked for next to
+// the program, and in the folder of libraries next to that.
 inline constexpr const char* kModuleVariable = "LOCKSTEP_GPU_MODULE";
 void use_gpu_module(const std::string& file);
 

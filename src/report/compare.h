@@ -1,4 +1,4 @@
-// Runs beside each other, for `lockstep report A B C`: what became of each, and the keys in which their recipes differ.
+// Runs next to each other, for `lockstep report A B C`: what became of each, and the keys in which their recipes differ.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

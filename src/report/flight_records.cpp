@@ -94,7 +94,7 @@ std::string list_of(const std::vector<int64_t>& ranks) {
     return shown == ranks.size() ? text : fmt::format("{} and {} more", text, ranks.size() - shown);
 }
 
-// Where ranks stand, with those that stand there; and whom they wait for.
+// Where ranks are, with those that are there; and whom they wait for.
 struct Places {
     std::map<std::string, std::vector<int64_t>> waiting, others;
     std::vector<int64_t> lost, late;

@@ -21,7 +21,7 @@ struct FlightOp {
     bool rests = false;            // between two steps
     std::string routine, op;
     int64_t layer = 0, microbatch = 0;
-    std::vector<int64_t> ranks;  // that meet in it; empty: it is no collective
+    std::vector<int64_t> ranks;  // that join in it; empty: it is no collective
 };
 struct FlightRecord {
     int64_t rank = 0, ranks = 0, process = 0, pid = 0;

@@ -37,7 +37,7 @@ double tick(double range, int count) {
     return 10 * power;
 }
 
-// Where values stand in the picture, and the lines and numbers behind the curves.
+// Where values are in the picture, and the lines and numbers behind the curves.
 class Frame {
 public:
     explicit Frame(const std::vector<const std::vector<Point>*>& curves) {

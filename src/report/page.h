@@ -1,5 +1,5 @@
-// HTML pages that need no network: the shell and scripts of src/report/page, Chart.js (third_party/chart.js) and the data are all
-// in them. Text of the data is only ever shown as text.
+// HTML pages that need no network: the shell and scripts of src/report/page, Chart.js (third_party/chart.js) and the data are
+// all in them. Text of the data is only ever shown as text.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

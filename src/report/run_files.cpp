@@ -290,7 +290,7 @@ std::string summary_text(const Json& s) {
     const auto number = [&](const char* key) { return s[key].is_number() ? std::optional(s[key].get<double>()) : std::nullopt; };
     const auto line = [&](const char* name, const std::string& text) { out += fmt::format("{:<22}{}\n", name, text); };
     const auto bytes = [&](const char* key) { return number(key) ? telemetry::gib(static_cast<int64_t>(*number(key))) : "-"; };
-    const auto beside = [&](const char* planned, const char* measured) {
+    const auto compared = [&](const char* planned, const char* measured) {
         const auto p = number(planned), x = number(measured);
         return p && x && *p > 0 ? fmt::format(" ({:+.1f} %)", 100 * (*x / *p - 1)) : "";
     };
@@ -310,7 +310,7 @@ std::string summary_text(const Json& s) {
         line("step time",
              fmt::format("measured {:.4g} s{}", *number("step_time_s"),
                          number("planned_step_time_s") ? fmt::format(", planned {:.4g} s{}", *number("planned_step_time_s"),
-                                                                     beside("planned_step_time_s", "step_time_s"))
+                                                                     compared("planned_step_time_s", "step_time_s"))
                                                        : ""));
     if (number("mfu_percent")) line("MFU", fmt::format("{:.1f} %", *number("mfu_percent")));
     const bool of_all = number("bytes_resident").has_value(), of_one = !of_all && number("bytes_resident_first_process");
@@ -318,7 +318,7 @@ std::string summary_text(const Json& s) {
         line("memory of all ranks",
              fmt::format("resident {}, planned {}{}",
                          of_one ? bytes("bytes_resident_first_process") + " in the first process" : bytes("bytes_resident"),
-                         bytes("bytes_planned"), beside("bytes_planned", "bytes_resident")));
+                         bytes("bytes_planned"), compared("bytes_planned", "bytes_resident")));
     line("starts", s["starts"].dump());
     line("steps not counted", s["not_counted"].dump());
     line("checkpoints", s["checkpoints"].dump());

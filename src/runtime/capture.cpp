@@ -33,8 +33,8 @@ Extent list_of(const Extent& qkv, const Extent& heads, const Extent& head_dim) {
     return list;
 }
 
-// What a routine of a block does, without the numbers of its variants, of which an instance has one, and of its parts. A backward
-// in two parts has the name of the whole one.
+// What a routine of a block does, without the numbers of its variants (an instance has one of them) and of its parts. A
+// backward in two parts has the name of the whole one.
 std::string word_of(const ir::Routine& r) {
     const bool trains = r.entry == ir::EntryKind::Train;
     if (ir::is_backward(r.kind)) return "backward";

@@ -35,7 +35,7 @@ EvalResult Evaluator::evaluate(const data::Dataset& heldout, int64_t batches) {
             e.run(ir::EntryKind::Eval);
         });
         if (!totals_) continue;
-        // The sum stands in parts on the ranks that have the last block; the last routine of the entry has made it whole on each.
+        // The sum is in parts on the ranks that have the last block; the last routine of the entry has made it whole on each.
         result.loss_sum += totals_->value(ir::StateRole::TotalLoss);
         result.targets += std::llround(totals_->value(ir::StateRole::TotalCount));
     }

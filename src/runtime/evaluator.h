@@ -1,5 +1,5 @@
-// The entry `eval` of a program, fed with held-out data in its own order: losses without a gradient. Serves a trainer between two
-// steps and `lockstep eval` alone.
+// The entry `eval` of a program, fed with held-out data in its own order: losses without a gradient. Serves a trainer between
+// two steps and `lockstep eval` by itself.
 #pragma once
 
 #include <vector>

@@ -64,7 +64,7 @@ char* Executor::new_arena(Place place) {
         throw UserError(
             "runtime.out_of_host_memory", "checkpoint.async_mode",
             fmt::format("rank {}: the system refused {} bytes of {}memory for copies of the states, from which checkpoints "
-                        "are written beside training: end other programs, raise the limit of the container or of "
+                        "are written during training: end other programs, raise the limit of the container or of "
                         "ulimit, or set checkpoint.async_mode = \"disabled\", which needs no copies",
                         rank_, bytes, device_->is_host() ? "" : "pinned "));
     throw UserError("runtime.out_of_memory", "training.local_batch_size",
@@ -94,7 +94,7 @@ void Executor::read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef
 }
 
 void Executor::write(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(char*)> f) {
-    ensure(!is_on_host(buffer), "executor: copies of states are written by the entry snapshot alone");
+    ensure(!is_on_host(buffer), "executor: copies of states are written only by the entry snapshot");
     device_->write(device_->queue(QueueName::Loads), address(buffer, offset_bytes), bytes, f);
 }
 

@@ -1,5 +1,5 @@
 // Runs a program on one rank: an arena in the memory of a device and one in the host's, prepared kernels, and a player
-// (player.h). On the host nothing on the step path allocates. Host code reaches the arenas through read() and write() alone.
+// (player.h). On the host nothing on the step path allocates. Host code reaches the arenas only through read() and write().
 #pragma once
 
 #include <array>
@@ -41,9 +41,9 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    // A copy of the states as they are now, made beside the next step: after begin_snapshot(), called between steps, that step's
-    // updates wait until the entry `snapshot` has been played. snapshot() returns when it has; on the host it plays it, on the
-    // caller's thread.
+    // A copy of the states as they are now, made during the next step: after begin_snapshot(), called between steps, that
+    // step's updates wait until the entry `snapshot` has been played. snapshot() returns when it has; on the host it plays it,
+    // on the caller's thread.
     void begin_snapshot();
     void snapshot();
     // For how long updates have waited on the host for snapshots so far, seconds.
@@ -62,17 +62,18 @@ public:
     device::Device& device() { return *device_; }
 
     // Host code's access to bytes of a buffer, between two steps: f(memory that holds them), f(memory to fill). At most
-    // device::kAccessBytes. Of what lies in the host's memory f gets the bytes themselves, as the last snapshot() left them; they
-    // may also be read beside a step, and are not written.
+    // device::kAccessBytes. Of what lies in the host's memory f gets the bytes themselves, as the last snapshot() left them;
+    // they may also be read during a step, and are not written.
     void read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(const char*)> f);
     void write(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(char*)> f);
-    // A state of the whole program, in float64; of several values the first ones. Throw InternalError where the program has none.
+    // A state of the whole program, in float64; of several values the first ones.
+    // Throw InternalError where the program has none.
     void values(ir::StateId state, std::span<double> out);
     double value(ir::StateId state);
     double value(ir::StateRole role) { return value(program_.state(role)); }
     void set_value(ir::StateId state, double value);
-    // Values of a state as what was started leaves them, which may be asked for while more is started: of each place in turn. At
-    // most kNoted.
+    // Values of a state as what was started leaves them, which may be asked for while more is started: of each place in turn.
+    // At most kNoted.
     static constexpr int64_t kNoted = 8, kNotes = 8;
     void note(ir::StateId state, int place);
     void noted(int place, std::span<double> out);

@@ -1,5 +1,5 @@
-// The last ops of a rank's queues: a ring that each queue's thread writes as it goes and that another thread may read at any time,
-// for the record of a job that went wrong.
+// The last ops of a rank's queues: a ring that each queue's thread writes as it goes and that another thread may read at any
+// time, for the record of a job that went wrong.
 #pragma once
 
 #include <array>

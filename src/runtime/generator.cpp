@@ -184,13 +184,13 @@ void Generator::share_tokens(std::span<const int32_t> tokens) {
 }
 
 void Generator::share_logits() {
-    const std::vector<std::string> told = ranks_.group().exchange(told_);
+    const std::vector<std::string> of_each = ranks_.group().exchange(told_);
     if (!ranks_.group().is_first()) return;
-    const size_t each = outputs_.size() / told.size();
+    const size_t each = outputs_.size() / of_each.size();
     for (size_t r = 0; r < outputs_.size(); ++r) {
         const Output& out = outputs_[r];
         for (int64_t b = 0; out.buffer >= 0 && b < out.batch; ++b)
-            read_logits(told[r / each].data() + out.begin + b * out.stride * bytes_of(out.dtype), out, b);
+            read_logits(of_each[r / each].data() + out.begin + b * out.stride * bytes_of(out.dtype), out, b);
     }
 }
 

@@ -1,6 +1,7 @@
 // Text generation by a program's entries prefill and decode. Each sequence of the batch has its own prompt and its own place;
 // caches of keys and values, inputs and logits have their memory from the start, so a step allocates nothing. Of several
-// processes the first one gets all logits and says which tokens come next; only what they tell each other of these is allocated.
+// processes the first one gets all logits and says which tokens come next;
+// only what they tell each other of these is allocated.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ void load_model(Ranks& ranks, const TensorSource& source, const std::string& ori
         [](const ir::State&, const ir::Parameter& param, int64_t i, int64_t) { return global_name(param, i); }, vocabulary);
 }
 
-// How training stands beside it. What was saved by fewer islands is the first one's on the others; what was saved without any has
-// the anchor that the model has become, and an outer optimizer that remembers nothing.
+// The state of training apart from it. What was saved by fewer islands is the first one's on the others; what was saved without
+// any has the anchor that the model has become, and an outer optimizer that remembers nothing.
 void load_training(Ranks& ranks, const TensorSource& source, const std::string& origin) {
     const auto which = [](const ir::State& s) { return !s.saved.empty() || s.is_weights(); };
     load_states(

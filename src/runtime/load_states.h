@@ -17,20 +17,20 @@ namespace lockstep::runtime {
 inline constexpr ErrorId kOtherModel{"checkpoint.other_model"};
 inline constexpr ErrorId kOtherOptimizer{"checkpoint.other_optimizer"};
 
-// What is taken from a checkpoint beside the weights; what is left out stays as it is.
+// What is taken from a checkpoint apart from the weights; what is left out stays as it is.
 struct LoadParts {
     bool optimizer = true;    // moments and the number of updates
-    bool dataloader = true;   // where in the data training stands
+    bool dataloader = true;   // where in the data training is
     bool train_state = true;  // the step, and with it the learning rate
 };
 // A model may have a larger vocabulary than the weights that it begins with: what they lack stays as it is.
 enum class Vocabulary { Same, MayBeLarger };
 
-// Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError checkpoint.*
-// where a file is damaged or of another model; the trainer may then load another one.
+// Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError
+// checkpoint.* where a file is damaged or of another model; the trainer may then load another one.
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {},
                           Vocabulary vocabulary = Vocabulary::Same);
-// The weights alone, into ranks that run any program of the same model: from a checkpoint with this manifest, from a folder of
+// Only the weights, into ranks that run any program of the same model: from a checkpoint with this manifest, from a folder of
 // transformers with or without one, or from another source, which messages call `origin`.
 void load_weights(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest);
 void load_weights(Ranks& ranks, const checkpoint::TensorSource& source, const std::string& origin,

@@ -25,7 +25,7 @@ public:
             stride_[i] = stride;
             stride *= param.dims[i].valid;  // global order knows no padding
         }
-        // The trailing dims that stand whole on the rank make one contiguous row.
+        // The trailing dims that are whole on the rank make one contiguous row.
         row_dims_ = n;
         row_ = 1;
         while (row_dims_ > 0 && local_[row_dims_ - 1] == valid_[row_dims_ - 1]) row_ *= local_[--row_dims_];

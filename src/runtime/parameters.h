@@ -10,7 +10,7 @@
 
 namespace lockstep::runtime {
 
-// Elements [global_begin, +count) of a parameter in global row-major order stand at [local_begin, +count) of a state buffer.
+// Elements [global_begin, +count) of a parameter in global row-major order are at [local_begin, +count) of a state buffer.
 struct Run {
     const ir::Unit* unit;
     const ir::Parameter* param;
@@ -22,7 +22,8 @@ struct Run {
 void for_each_run(const ir::Program& program, const ir::State& state, int64_t instance, int64_t rank,
                   const std::function<void(const Run&)>& f);
 
-// Is this rank the one that counts for a state split so: coordinate 0 on every sub-axis that shards neither it nor the parameter?
+// Is this rank the one that counts for a state split so:
+// coordinate 0 on every sub-axis that shards neither it nor the parameter?
 bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh::AxisList& split, int64_t rank);
 
 // f(param, instance) for every parameter of every layer of the model that these programs, one a pipeline rank, make up; in the

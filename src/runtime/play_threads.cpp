@@ -18,8 +18,8 @@ auto other_queues() {
 }
 
 // The compute queue is played on the thread that calls start(). With communication threads each other queue of the step has its
-// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread
-// that asks for it.
+// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the
+// thread that asks for it.
 class ThreadsPlayer final : public Player {
 public:
     ThreadsPlayer(Playing& playing, const ThreadsOptions& options) : playing_(playing), options_(options) {
@@ -170,7 +170,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
     const bool computes = traits_of(name).computes, of_step = traits_of(name).in_steps;
     if (ir::updates_weights(playing_.program.routines[static_cast<size_t>(call.routine)].kind)) wait_for_snapshot();
     if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
-    const bool timed = of_step && playing_.timeline;  // snapshots run beside the step
+    const bool timed = of_step && playing_.timeline;  // snapshots run during the step
     playing_.prepared.for_each(call, [&](const Launch& launch) {
         const double start_s = timed ? playing_.now_s() : 0;
         if (of_step) playing_.begin_op(name, playing_.runs, &entry, static_cast<int>(index), launch.index);

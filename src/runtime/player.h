@@ -1,6 +1,6 @@
 // Plays the entries of a prepared program on a rank's device. There are two players: on the host threads do the work themselves
 // and wait for each other (play_threads.cpp); elsewhere one thread gives the calls, in the order of the list, to queues, with
-// events between them (play_queues.cpp). Both run what stands in the program, and nothing else.
+// events between them (play_queues.cpp). Both run what is in the program, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace lockstep::runtime {
 
-// What a watcher sees after an op: where one of its results stands, to be read on the op's queue.
+// What a watcher sees after an op: where one of its results is, to be read on the op's queue.
 struct Produced {
     const ir::Call* call;
     const ir::Routine* routine;

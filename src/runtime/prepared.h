@@ -1,4 +1,4 @@
-// A program made ready for one rank: its kernels, groups and requests, and where the operands of each call stand. What both
+// A program made ready for one rank: its kernels, groups and requests, and where the operands of each call are. What both
 // players play (player.h).
 #pragma once
 
@@ -39,7 +39,7 @@ class Prepared {
 public:
     // Without the arenas: for_each needs them. delay_s: see ExecutorOptions.
     using DelayOf = std::function<double(const ir::Routine&, const ir::Op&)>;
-    // `islands`: through which this rank meets other islands; none: the op `meet` is that of one that is alone.
+    // `islands`: through which this rank meets other islands; none: the op `meet` is that of the only island.
     Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
              comm::islands::Member* islands);
 

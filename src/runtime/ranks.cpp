@@ -91,16 +91,16 @@ void Ranks::meet_islands(const RanksOptions& options) {
     for (size_t r = 0; r < members_.size(); ++r) {
         comm::Communicator& c = *communicators_[r];
         // Throws where the job has been aborted.
-        const auto attend = [&c, alone = c.add_group({c.rank()})] { c.barrier(0, alone); };
+        const auto attend = [&c, itself = c.add_group({c.rank()})] { c.barrier(0, itself); };
         members_[r] = std::make_unique<comm::islands::Member>(*options.islands,
                                                               comm::islands::Place{options.island, c.rank(), c.ranks(), session},
                                                               options.island_timeout_s, attend);
     }
 }
 
-// Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take equally
-// long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor while the
-// others share another.
+// Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take
+// equally long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor
+// while the others share another.
 void Ranks::pin(size_t place, ExecutorOptions& own) const {
     const std::vector<int> cpus = usable_cpus();
     own.comm_cpus = cpus;  // any: what computing leaves over

@@ -1,5 +1,5 @@
 // The ranks of a job that are threads of this process: all of them, or this process's part of a process group's. Each rank's
-// thread makes its own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
+// thread makes its own executor (so that its arena lies near it) and then runs what it is given, all ranks at once.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@ namespace lockstep::runtime {
 struct Backend {
     std::shared_ptr<device::Machine> machine;        // whose devices they have
     const comm::Moves* moves = &comm::host_moves();  // of collectives on devices that are not the host
-    // Between processes, of which each has one rank; nothing: ranks are threads of one process.
+    // Between processes with one rank each; nothing: ranks are threads of one process.
     std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;
 };
 

@@ -15,8 +15,8 @@ struct ReplicaDifference {
     std::vector<int64_t> others;  // who agree with each other
 };
 
-// Compares checksums of every state among the ranks that hold the same elements of it. Every process of the ranks' process group
-// calls it at the same time and gets the same answer; empty: all agree.
+// Compares checksums of every state among the ranks that hold the same elements of it. Every process of the ranks' process
+// group calls it at the same time and gets the same answer; empty: all agree.
 std::vector<ReplicaDifference> replica_differences(Ranks& ranks);
 
 }  // namespace lockstep::runtime

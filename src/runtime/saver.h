@@ -1,4 +1,4 @@
-// Writes a trainer's checkpoints. Where the program has an entry `snapshot` (checkpoint.async_mode), a thread beside training
+// Writes a trainer's checkpoints. Where the program has an entry `snapshot` (checkpoint.async_mode), a second thread
 // copies the states with it and writes the copies: the next update waits for the copying, the next save for the writing.
 // Elsewhere save() returns when all is on the disk. Every rank of a process is written by one thread, front to back; the
 // processes of a job write the same files together, and each call is made by all of them.
@@ -20,7 +20,7 @@
 namespace lockstep::runtime {
 
 enum class SaveContents { All, ModelOnly };
-// How a checkpoint of the model alone is written.
+// How a checkpoint of only the model is written.
 struct ModelForm {
     std::string dtype;                                          // of its tensors, as safetensors names it; empty: as they are
     const checkpoint::HuggingFaceForm* hugging_face = nullptr;  // as a folder that transformers loads; outlives the save
@@ -38,7 +38,7 @@ public:
     // What every checkpoint carries for those who serve the model; none at first. Before the first save.
     void carry(checkpoint::ServingFiles files) { serving_ = std::move(files); }
 
-    // The states and the progress as they stand, between two steps. Throws what this save, or the one before, failed with:
+    // The states and the progress as they are, between two steps. Throws what this save, or the one before, failed with:
     // UserError file.cannot_write and the like, with the last complete checkpoint in the text.
     void save(SaveContents contents, const ModelForm& form = {});
     // Throws what the writer has failed with by now. Cheap: for every step.

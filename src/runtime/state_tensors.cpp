@@ -18,7 +18,7 @@ StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
         for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
             if (island > 0 && state.is_of_all_islands()) return;
             const std::string name = saved_name(state, param, i, island);
-            const bool of_model = state.is_weights() && island == 0;  // the others' weights are part of how training stands
+            const bool of_model = state.is_weights() && island == 0;  // the others' weights are part of the state of training
             names_[of_model ? checkpoint::kModelFile : checkpoint::kOptimizerFile].push_back(name);
             tensors_[name] = {{name, std::string(file_type(state.dtype)), global_shape(param)}, {}};
         });

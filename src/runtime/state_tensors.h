@@ -1,4 +1,4 @@
-// The states of the ranks here, where they stand in memory, as a checkpoint's global tensors. Of replicas the owner's count.
+// The states of the ranks here, where they are in memory, as a checkpoint's global tensors. Of replicas the owner's count.
 #pragma once
 
 #include <map>

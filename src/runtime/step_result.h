@@ -16,7 +16,7 @@ struct StepResult {
     bool committed = true;  // false: loss or norm was not finite and no state has changed (of an island), but for the loss scale
     // The scale of this step's loss, and of the next one's: half of it where gradients overflowed. 0: there is none.
     double loss_scale = 0, next_loss_scale = 0;
-    // The scale alone was too large: another step may count.
+    // Only the scale was too large: another step may count.
     bool overflowed() const { return !committed && next_loss_scale < loss_scale; }
     double step_time_s = 0;  // of the whole step
     double data_time_s = 0;  // the part of step_time_s in which the first rank here reads samples

@@ -1,5 +1,5 @@
-// Choosing a token by its logits, on the host: the same choice in any layout and on any machine up to the rounding of the logits.
-// Random numbers are a function of (seed, sequence, place in the sequence), in integer arithmetic.
+// Choosing a token by its logits, on the host: the same choice in any layout and on any machine up to the rounding of the
+// logits. Random numbers are a function of (seed, sequence, place in the sequence), in integer arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct SamplingOptions {
 
 class TokenSampler {
 public:
-    // Chooses among these tokens and no others, ascending and at least one: a model may have more rows than its tokenizer tokens.
+    // Chooses among these tokens and no others, ascending and at least one:
+    // a model may have more rows than its tokenizer tokens.
     TokenSampler(std::vector<int32_t> tokens, const SamplingOptions& options);
     // Among all.
     TokenSampler(int64_t vocab, const SamplingOptions& options);

@@ -54,7 +54,7 @@ GlobalTensors Trainer::state(const WhichStates& which) {
     allocate_tensors(compiled_.programs, tensors);
     ranks_->parallel([&](Executor& e) { export_state(e, which, tensors); });
     if (ranks_->group().is_alone()) return tensors;
-    for (auto& [name, whole] : tensors) {  // every element stands on one process, and is zero on the others
+    for (auto& [name, whole] : tensors) {  // every element is on one process, and is zero on the others
         const auto bytes = std::as_bytes(std::span(whole));
         const std::vector<std::string> parts =
             ranks_->group().exchange({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -183,13 +183,13 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines, bool begins_next)
     else if (!begun_->has_ended) ranks_->parallel([&](Executor& e) { end(e); });
     StepResult result = begun_->result;
     read_notes(*ranks_, compiled_.layout.mesh, result);
-    const bool met = begun_->meets;
+    const bool has_met = begun_->meets;
     const Clock::time_point start = std::max(begun_->start, ended_);
     begun_ = std::move(next);
     ++progress_.steps;
     progress_.samples_seen += samples_per_step();
     progress_.tokens_seen += tokens_per_step();
-    if (met) admit_islands();
+    if (has_met) admit_islands();
     ended_ = Clock::now();
     result.step_time_s = std::chrono::duration<double>(ended_ - start).count();
     if (shared) share_timelines(*ranks_, *timelines);

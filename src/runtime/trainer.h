@@ -17,7 +17,7 @@
 
 namespace lockstep::runtime {
 
-// Where training stands, beside the states: what a checkpoint's manifest records.
+// Where training is, apart from the states: what a checkpoint's manifest records.
 struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
@@ -28,7 +28,7 @@ class Trainer {
 public:
     // `source` is shared by the ranks here and outlives the trainer, as does the process group; none: all ranks are here.
     // `backend`: where the ranks run; nothing: as the recipe says. `islands`: where islands that are jobs of their own meet;
-    // none: this one is alone. Weights have their initial values.
+    // none: this is the only one. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
             comm::ProcessGroup* group = nullptr, Backend backend = {},
             const std::optional<comm::islands::Invitation>& islands = {});
@@ -41,8 +41,8 @@ public:
     void admit_islands();
 
     StepResult step();
-    // As step(); on a GPU the next step is begun before the result of this one is waited for, so that the GPU never waits for the
-    // host. Then nothing but another step may follow.
+    // As step(); on a GPU the next step is begun before the result of this one is waited for, so that the GPU never waits for
+    // the host. Then nothing but another step may follow.
     StepResult step_and_begin_next();
     bool has_begun_next() const { return begun_.has_value(); }
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;

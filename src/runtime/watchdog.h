@@ -67,7 +67,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool leaving_ = false, ended_ = false;
-    uint64_t count_ = 0;  // of the whole job, and for how long it has stood
+    uint64_t count_ = 0;  // of the whole job, and for how long it has not changed
     double stood_s_ = 0;
     double awake_s_ = std::numeric_limits<double>::infinity();  // since this process was stopped
     std::thread thread_;

@@ -42,7 +42,7 @@ private:
         return std::nullopt;
     }
 
-    // Notes where each action stands; refuses what has no place.
+    // Notes where each action is; refuses what has no place.
     std::string place(Cell cell, const Action& a) {
         if (a.stage < 0 || a.stage >= table_.stages)
             return fmt::format("names stage {}, and stages are 0 to {}", a.stage, table_.stages - 1);

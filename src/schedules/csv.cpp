@@ -53,7 +53,7 @@ Row parse_row(std::string_view line, const std::string& place) {
             throw UserError(
                 "pipeline.csv_cell", kKey,
                 fmt::format("{}: cell {} is '{}', expected stage, one of F, I, W, B, and microbatch, as in 2F0, or nothing "
-                            "for an idle cell (transfers and gathers follow from these and do not stand in the file)",
+                            "for an idle cell (transfers and gathers follow from these and are not in the file)",
                             place, row.size() + 1, trimmed(cell)));
         }
         row.push_back(*action);

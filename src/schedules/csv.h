@@ -1,5 +1,5 @@
-// A table as text. CSV as torch.distributed.pipelining writes and reads it (`compute_only`): a line a rank, a cell an action such
-// as 2F0 or empty; and a drawing for people, time down, a column a rank, as PyTorch prints it.
+// A table as text. CSV as torch.distributed.pipelining writes and reads it (`compute_only`): a line a rank, a cell an action
+// such as 2F0 or empty; and a drawing for people, time down, a column a rank, as PyTorch prints it.
 #pragma once
 
 #include <string>

@@ -70,8 +70,8 @@ Phases zero_bubble(const RowShape& p) {
             {put_off, "W"}};
 }
 
-// Chunk 1 of a rank is as far from the loss as chunk 0 is from the input. Written for as many microbatches as fill the pipeline;
-// cells of those that do not exist stay idle.
+// Chunk 1 of a rank is as far from the loss as chunk 0 is from the input. Written for as many microbatches as fill the
+// pipeline; cells of those that do not exist stay idle.
 Phases zero_bubble_v(const RowShape& p) {
     const int64_t microbatches = std::max(2 * p.ranks - 1, p.microbatches);
     return {{p.rank, "."},

@@ -1,5 +1,5 @@
-// The named schedules. Each equals, cell by cell, the table of torch.distributed.pipelining under the same name; ZB-H1, which has
-// no name there, is its InterleavedZeroBubble with one stage a rank.
+// The named schedules. Each equals, cell by cell, the table of torch.distributed.pipelining under the same name; ZB-H1, which
+// has no name there, is its InterleavedZeroBubble with one stage a rank.
 //   GPipe (arXiv 1811.06965), 1F1B (2006.09503), Interleaved1F1B (2104.04473), LoopedBFS (2211.05953),
 //   ZB-H1, InterleavedZeroBubble and ZBVZeroBubble (2401.10241).
 // Guarantees: check_schedule finds nothing in a table made here.

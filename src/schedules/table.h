@@ -9,7 +9,8 @@
 
 namespace lockstep::schedules {
 
-// Backward makes both gradients of its stage; BackwardInput that of its input alone, and BackwardWeight, later, those of weights.
+// Backward makes both gradients of its stage; BackwardInput only that of its input, and BackwardWeight, later,
+// those of weights.
 enum class Work : char { Idle = '.', Forward = 'F', Backward = 'B', BackwardInput = 'I', BackwardWeight = 'W' };
 
 struct Action {

@@ -33,7 +33,7 @@ Timeline play(const Table& table, Cost cost, Delay delay);
 
 // With idle cells exactly where a rank waits while every action takes one unit.
 Table with_waits(const Table& table);
-// The same for waits of forwards alone, behind the idle cells that are there.
+// The same only for waits of forwards, behind the idle cells that are there.
 Table wait_for_forwards(const Table& table);
 
 // How many microbatches a stage, and a rank over all its stages, holds at most between forward and the end of backward.

@@ -52,7 +52,7 @@ void require_sound(const Cluster& c, const std::string& origin) {
         refuse("catalog",
                "[[catalog]] lists kernels of devices: machine.devices = true; a processor has machine.instruction_sets");
     if (c.instruction_sets && c.devices)
-        refuse("machine.instruction_sets", "machine.instruction_sets is of processors; kernels of devices stand in [[catalog]]");
+        refuse("machine.instruction_sets", "machine.instruction_sets is of processors; kernels of devices are in [[catalog]]");
     if (!c.module.name.empty() && !c.devices) refuse("module", "[module] names what runs on devices: machine.devices = true");
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
@@ -67,7 +67,7 @@ void require_sound(const Cluster& c, const std::string& origin) {
         if (l.link.bandwidth_bytes_per_s <= 0) refuse("links.bandwidth_bytes_per_s", "[[links]] need bandwidth_bytes_per_s");
         const bool last = i + 1 == c.links.size();
         if (!last && (l.ranks == 0 || (c.links[i + 1].ranks != 0 && c.links[i + 1].ranks <= l.ranks)))
-            refuse("links.ranks", fmt::format("links.ranks = {}: [[links]] stand in the order of their ranks, and only the last "
+            refuse("links.ranks", fmt::format("links.ranks = {}: [[links]] are in the order of their ranks, and only the last "
                                               "has 0, which joins any number",
                                               l.ranks));
     }

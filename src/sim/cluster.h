@@ -17,8 +17,8 @@
 
 namespace lockstep::sim {
 
-// What joins the blocks of the level below (of one rank each, at first) to blocks of `ranks` consecutive ranks. The members of a
-// group that stand in one block below use its ports together; the groups of one op share the ports evenly.
+// What joins the blocks of the level below (of one rank each, at first) to blocks of `ranks` consecutive ranks. The members of
+// a group that are in one block below use its ports together; the groups of one op share the ports evenly.
 struct LinkLevel {
     int64_t ranks = 0;              // 0: any number
     mesh::Link link;                // of a port
@@ -59,12 +59,12 @@ struct Measured {
 
 // What a rank of the software allocates, where that is not Lockstep's program (sim/stack_memory.h).
 struct StackMemory {
-    double gradient_bytes = 0;                  // of a parameter, of its gradient; 0: memory is not described
-    double sum_bytes = 0;                       // of a parameter, of a sum of gradients beside it, split as the optimizer is
-    double logit_bytes = 0;                     // of a logit, in all copies that the loss and its backward need together
-    double score_bytes = 0;                     // of a query's score for a key, kept by attention; 0: it keeps none
-    double mask_bytes = 0;                      // of an element of the residual stream, kept by the dropout before each norm
-    std::map<std::string, double> saved_bytes;  // by op: of an element of its result, beside what its derivative reads
+    double gradient_bytes = 0;  // of a parameter, of its gradient; 0: memory is not described
+    double sum_bytes = 0;       // of a parameter, of a sum of gradients in addition to it, split as the optimizer is
+    double logit_bytes = 0;     // of a logit, in all copies that the loss and its backward need together
+    double score_bytes = 0;     // of a query's score for a key, kept by attention; 0: it keeps none
+    double mask_bytes = 0;      // of an element of the residual stream, kept by the dropout before each norm
+    std::map<std::string, double> saved_bytes;  // by op: of an element of its result, besides what its derivative reads
     bool saves_gathered = false;     // operands that tensor parallelism gathered are kept whole, rather than gathered again
     bool policy_keeps_last = false;  // recompute by op keeps the result of a layer's last product, which no backward reads
     bool splits_optimizer = false;   // over all data ranks, whatever the partition
@@ -72,7 +72,7 @@ struct StackMemory {
     double gathered_layers = 2;      // whose split parameters are whole at a time
     double gathered_bytes = 0;       // of whole parameters that are held at least, where parameters are split
     double bucket_bytes = 0;         // of gradients on their way, where parameters are split
-    double reserve = 0;              // share of what is allocated that the allocator holds beside it
+    double reserve = 0;              // share of what is allocated that the allocator holds in addition
 
     bool is_described() const { return gradient_bytes > 0; }
 };
@@ -80,11 +80,11 @@ struct StackMemory {
 // The software that ran, where it differs from what Lockstep compiles.
 struct Stack {
     std::string name, description;
-    bool reduces_last = false;     // gradients are reduced when all backwards are over, rather than beside them
+    bool reduces_last = false;     // gradients are reduced when all backwards are over, rather than during them
     bool transfers_block = false;  // a rank computes nothing while it sends to or receives from another pipeline rank
     bool merged_products = false;  // products that share an operand, or add to one result, are one product
-    // Of a rank: where updated weights go to the others by one broadcast from each owner in turn, what each costs beside its
-    // bytes.
+    // Of a rank: where updated weights go to the others by one broadcast from each owner in turn, what each costs in addition
+    // to its bytes.
     double broadcast_s = 0;        // 0: by one gather
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
@@ -97,7 +97,7 @@ struct Hosts {
     int64_t ranks = 0, ranks_per_process = 1;  // of a host; 0: there is one host, and all ranks are in one process
     bool share_cores = false;                  // several hosts on one machine (emulated): all ranks share costs.cores
     mesh::Link link;                           // of a host: of what its processes send to others; latency_s of a message
-    double core_s_per_byte = 0;                // of a core, sender's and receiver's together, beside the time on the link
+    double core_s_per_byte = 0;                // of a core, sender's and receiver's together, in addition to the time on the link
     // From a process to another on its host: by one core, and of a message. 0: not counted.
     double process_bytes_per_s = 0, process_latency_s = 0;
     double polling = 0;  // share of a core that a waiting process spends on polling for messages
@@ -108,7 +108,7 @@ struct Part {
     enum class Kind { Chip, Network, Stack };
     Kind kind = Kind::Chip;
     std::string name, path;
-    int64_t runs = 0, sources = 0;  // sources: publications, each of which has one or more of the runs
+    int64_t runs = 0, sources = 0;  // sources: publications, each of them with one or more of the runs
 };
 std::string_view name_of(Part::Kind kind);  // "chip"
 
@@ -119,7 +119,7 @@ struct Cluster {
     double memory_bytes = 0;       // of a device, or of the machine; 0: not said
     double reserve_bytes = 0;      // of it, outside the arena
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
-    double beside_collective = 1;  // of devices: share of their rates that ops keep beside a collective
+    double beside_collective = 1;  // of devices: share of their rates that ops keep while a collective runs
     Host host;                     // of devices
     Measured measured;             // of devices
     Stack stack;
@@ -137,8 +137,8 @@ struct Cluster {
 };
 
 // The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels and machine.chip name,
-// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on names,
-// and those of the stack.
+// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on
+// names, and those of the stack.
 struct Source {
     enum class Of { Kernels, Chip, Cluster, Stack } of;
     std::string path;

@@ -18,7 +18,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 enum class Phase { Waiting, Gathering, Running, Ended };
 
-// Where a thread stands.
+// Where a thread is.
 struct Player {
     const Thread* thread;
     int rank, index, host;
@@ -56,9 +56,9 @@ struct Launches {
 // How long a segment takes on a device whose rank does nothing else.
 double alone_s(const Segment& s) { return std::max(s.core_s, s.link_s); }
 
-// Where runs of a thread may go: works that follow each other and that nobody meets or waits for before the last has ended.
+// Where runs of a thread may go: works that follow each other and that nobody joins or waits for before the last has ended.
 struct Track {
-    std::vector<double> before_s;  // by work, and of all: the sum of what those before it take alone
+    std::vector<double> before_s;  // by work, and of all: the sum of what those before it take by themselves
     std::vector<size_t> run_end;   // by work: one past the last of a run that it begins or is in
     std::vector<bool> meets_none;  // by work
 };
@@ -178,7 +178,7 @@ private:
             return;
         }
         p.phase = Phase::Gathering;
-        if (!meets(p)) return;
+        if (!joins(p)) return;
         Launches& m = launches(p);
         switch (p.piece().kind) {
             case mesh::Collective::Send: p.turn = ++m.sends; break;
@@ -215,8 +215,8 @@ private:
     }
     std::vector<WorkTime>& times_of(const Player& p) { return times_[static_cast<size_t>(&p - players_.data())]; }
 
-    bool meets(const Segment& s) const { return s.group >= 0 && groups_[static_cast<size_t>(s.group)].size() > 1; }
-    bool meets(const Player& p) const { return meets(p.piece()); }
+    bool joins(const Segment& s) const { return s.group >= 0 && groups_[static_cast<size_t>(s.group)].size() > 1; }
+    bool joins(const Player& p) const { return joins(p.piece()); }
     void wake_group(const Player& p) {
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
@@ -225,7 +225,7 @@ private:
     Launches& launches(const Player& p) { return launches_[static_cast<size_t>(p.piece().group) * 2 + (p.index == 0 ? 0 : 1)]; }
 
     bool try_gather(Player& p) {
-        if (meets(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
+        if (joins(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
         p.phase = Phase::Running;
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
@@ -240,7 +240,7 @@ private:
                 {p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
         else times_of(p)[p.work].busy_s += now_s_ - p.ready_s;
         changed_.push_back(p.rank);
-        if (meets(p) && p.piece().kind == mesh::Collective::Recv) {
+        if (joins(p) && p.piece().kind == mesh::Collective::Recv) {
             ++launches(p).received;
             wake_group(p);
         }
@@ -275,9 +275,9 @@ private:
         for (Player* p : of) advance(*p);
         set_rates(of);
         for (size_t i = 0; i < of.size(); ++i) {
-            const bool alone =
+            const bool is_only_one =
                 (i == 0 || of[i - 1]->rank != of[i]->rank) && (i + 1 == of.size() || of[i + 1]->rank != of[i]->rank);
-            if (!(alone && begin_run(*of[i]))) foresee(*of[i]);
+            if (!(is_only_one && begin_run(*of[i]))) foresee(*of[i]);
         }
     }
 
@@ -296,7 +296,7 @@ private:
                 double sum_s = 0;
                 for (const Segment& s : *t.work[w].segments) {
                     sum_s += alone_s(s);
-                    if (meets(s)) track.meets_none[w] = false;
+                    if (joins(s)) track.meets_none[w] = false;
                 }
                 track.before_s[w + 1] = track.before_s[w] + sum_s;
             }
@@ -311,14 +311,14 @@ private:
 
     const Track& track_of(const Player& p) const { return tracks_[static_cast<size_t>(&p - players_.data())]; }
 
-    // What the segments of the work at hand take alone that come behind segment `from`.
+    // What the segments of the work at hand take by themselves that come behind segment `from`.
     static double behind_s(const Player& p, size_t from) {
         double out = 0;
         for (size_t s = from + 1; s < p.pieces().size(); ++s) out += alone_s(p.pieces()[s]);
         return out;
     }
 
-    // The player, whose rank does nothing else, goes on to the end of its run unless something begins beside it.
+    // The player, whose rank does nothing else, goes on to the end of its run unless something begins at the same time.
     bool begin_run(Player& p) {
         if (keeps_events_ || machine_.cores < kNever) return false;
         const Track& track = track_of(p);
@@ -336,7 +336,7 @@ private:
         return true;
     }
 
-    // The player stands where it is by now.
+    // The player is moved to where it is by now.
     void leave_run(Player& p) {
         const size_t end = std::exchange(p.run_end, 0);
         if (now_s_ <= p.first_end_s) return;
@@ -386,7 +386,7 @@ private:
         p.start_s = p.ready_s = end_s;
     }
 
-    // Works before `next` have ended, of which the first stands at `at_s` behind some of its segments. A work begins at
+    // Works before `next` have ended; the first of them is at `at_s` behind some of its segments. A work begins at
     // origin_s + before_s.
     void end_works(Player& p, size_t next, double at_s, double origin_s) {
         const Track& track = track_of(p);

@@ -47,10 +47,10 @@ struct Rank {
 
 struct Machine {
     double cores = 1;  // of a host; infinite: ranks share nothing but links (a device each)
-    // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
+    // Every rank given represents this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
-    // Of devices: the rate at which a thread computes while another one of its rank has something on a link. A permute is a copy
-    // from memory to memory, by engines of its own.
+    // Of devices: the rate at which a thread computes while another one of its rank has something on a link. A permute is a
+    // copy from memory to memory, by engines of its own.
     double beside_link = 1;
 };
 
@@ -66,8 +66,8 @@ std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::ve
 struct WorkTime {
     double end_s = 0, busy_s = 0;
 };
-// The same step without its events, by rank, thread and work. While only one thread of a device's rank is under way, its segments
-// up to the next meeting, wait or delay are one; the times differ from those of run() by rounding alone.
+// The same step without its events, by rank, thread and work. While only one thread of a device's rank is under way, its
+// segments up to the next collective, wait or delay are one; the times differ from those of run() only by rounding.
 using WorkTimes = std::vector<std::vector<std::vector<WorkTime>>>;
 WorkTimes times_of(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine);
 

@@ -101,7 +101,7 @@ public:
         return out;
     }
 
-    // Of a layer that is recomputed from its input alone: how long its forward's last product takes, and what follows it.
+    // Of a layer that is recomputed only from its input: how long its forward's last product takes, and what follows it.
     double unneeded_s(const ir::Routine& backward) const {
         if (backward.kind != ir::RoutineKind::Backward && backward.kind != ir::RoutineKind::BackwardInput) return 0;
         const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
@@ -204,7 +204,8 @@ private:
     void add_hosts(Segment& s, const ir::Routine& r, const ir::Op& op) const {
         const ops::HostBytes sent = ops::bytes_sent(p_, r, op, topology_, groups_);
         const double across = *std::max_element(sent.by_host.begin(), sent.by_host.end());
-        // What was measured between processes has a leader's own part in it. That the others copy when it is done is not counted.
+        // What was measured between processes has a leader's own part in it.
+        // That the others copy when it is done is not counted.
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
         if (core_s > 0) s.core_s = core_s, s.link_s = 0, s.computing = sent.leaders;
@@ -245,8 +246,8 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         const auto i = static_cast<size_t>(call.routine);
         if (done[i]) continue;
         done[i] = true;
-        const bool beside = rank_threads.comm_thread && call.queue != QueueName::Compute;
-        out[i] = profiler.profile(p.routines[i], beside ? 1 : rank_threads.threads_per_rank,
+        const bool overlaps = rank_threads.comm_thread && call.queue != QueueName::Compute;
+        out[i] = profiler.profile(p.routines[i], overlaps ? 1 : rank_threads.threads_per_rank,
                                   [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
         if (!out[i].pieces.empty()) out[i].pieces.front().segment.core_s += beyond_s(p.routines[i]);
     }

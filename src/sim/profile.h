@@ -18,11 +18,11 @@ struct Piece {
 
 struct Profile {
     std::vector<Piece> pieces;
-    double measured = 0, unmeasured = 0;  // of its core_s: from rows of the table, from rates alone
+    double measured = 0, unmeasured = 0;  // of its core_s: from rows of the table, and only from rates
 };
 
-// By routine, of the first rank of the program's pipeline rank. `ring` holds back collectives between threads (tests of overlap);
-// devices have the cluster's links. group(op): the number under which the simulator knows who meets in a collective.
+// By routine, of the first rank of the program's pipeline rank. `ring` holds back collectives between threads (tests of
+// overlap); devices have the cluster's links. group(op): the number under which the simulator knows who joins in a collective.
 using GroupOf = std::function<int(const ir::Op&)>;
 std::vector<Profile> profiles_of(const ir::Program& program, const ir::Entry& entry, const Cluster& cluster,
                                  const compile::RankThreads& rank_threads, const mesh::Link& ring, const GroupOf& group);

@@ -16,7 +16,7 @@ namespace {
 struct Loaded {
     Rank rank;
     std::vector<std::vector<int>> calls;  // by thread: Work's index -> call
-    std::vector<bool> crosses_pipeline;   // by routine: it meets other pipeline ranks
+    std::vector<bool> crosses_pipeline;   // by routine: it joins other pipeline ranks
 };
 
 // Ops that a host launches.
@@ -52,8 +52,8 @@ int last_backward_of(const ir::Program& p, const ir::Entry& entry) {
 
 bool is_of_step_end(ir::RoutineKind kind) { return kind == ir::RoutineKind::Stats || kind == ir::RoutineKind::Update; }
 
-// The threads of a rank: one for each queue of a step, by its number, or one for all. A device sends and receives in lanes of their
-// own, one for each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
+// The threads of a rank: one for each queue of a step, by its number, or one for all. A device sends and receives in lanes of
+// their own, one for each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
 class Threads {
 public:
     Threads(Loaded& loaded, const compile::RankThreads& rank_threads, const Cluster& cluster)
@@ -175,8 +175,8 @@ void record(ir::Timeline& timeline, const Event& e, int call, const Profile& pro
     }
 }
 
-// The groups among simulated ranks: first one of each rank alone (it represents its pipeline rank), then those across pipeline
-// ranks.
+// The groups among simulated ranks: first one of each rank by itself (it represents its pipeline rank), then those across
+// pipeline ranks.
 class Groups {
 public:
     explicit Groups(const std::vector<ir::Program>& programs) {
@@ -219,8 +219,8 @@ bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Eve
     return std::any_of(waits.begin(), waits.end(), shared);
 }
 
-// Microbatches of the steady state of a pipeline: those between whose backwards, on the first pipeline rank, all ranks still have
-// forwards to do. With several stages a rank they go through the pipeline in rounds of one a rank, so it is whole rounds.
+// Microbatches of the steady state of a pipeline: those between whose backwards, on the first pipeline rank, all ranks still
+// have forwards to do. With several stages a rank they go through the pipeline in rounds of one a rank, so it is whole rounds.
 struct Steady {
     int64_t before = 0, last = 0;  // of the microbatch before the first of them, and of the last
 

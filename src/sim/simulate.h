@@ -15,7 +15,7 @@ struct StepTime {
 };
 
 struct Simulated : StepTime {
-    std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it stands for all
+    std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it represents all
     double exposed_communication_s = 0;   // the computing thread in collectives, or waiting for the other thread; mean of ranks
     double bubble_s = 0;                  // of that, for another pipeline rank
     double hidden_communication_s = 0;    // collectives of the other thread while this one computes; mean of ranks
@@ -23,8 +23,8 @@ struct Simulated : StepTime {
     double measured_share = 0;            // of the ops' time: from measured rows rather than rates
 };
 
-// What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the machine
-// itself have measured.
+// What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the
+// machine itself have measured.
 double factor_of(const Cluster& cluster, int64_t ranks);
 
 // A step on devices whose ops have ended after `played_s`, with what no op accounts for.
@@ -35,7 +35,7 @@ double with_host(double played_s, const Cluster& cluster, int64_t ranks);
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
 
-// The same step without its timelines, for who asks for many: times that differ from those of simulate() by rounding alone.
+// The same step without its timelines, for who asks for many: times that differ from those of simulate() only by rounding.
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                  const compile::RankThreads& rank_threads, const mesh::Link& ring = {}, int64_t fragment = 0);
 

@@ -87,7 +87,7 @@ private:
         const ir::Tensor& tensor = r_.tensors[static_cast<size_t>(t)];
         return ir::local_size(p_.mesh, r_, tensor, static_cast<int>(tensor.dims.size()) - 1);
     }
-    // Keys that a query meets.
+    // Keys that a query attends to.
     int64_t last_but_head(const Op& attention) const {
         const ir::DimId kv = r_.dim(ir::DimRole::KvSeq);
         return kv >= 0 ? r_.dims[static_cast<size_t>(kv)].size : last_size(attention.out[0]);
@@ -171,7 +171,7 @@ double states_of(const ir::Program& p, const StackMemory& m) {
         const auto n = static_cast<double>(u.padded) * static_cast<double>(p.instances(u).size());
         const auto over = [&](const ir::AxisList& axes) { return n / static_cast<double>(p.mesh.size(axes)); };
         bytes += m.gradient_bytes * over(u.gradients) + m.sum_bytes * over(u.optimizer);
-        // Parameters that are whole stand there as products read them, also where Lockstep converts them for each use.
+        // Parameters that are whole are there as products read them, also where Lockstep converts them for each use.
         if (u.weights.empty()) bytes += n * static_cast<double>(bytes_of(u.compute));
         for (const ir::State& s : p.states) {
             const bool counts = s.is_weights() || s.role == ir::StateRole::Moment;

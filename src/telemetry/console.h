@@ -1,6 +1,6 @@
 // What Lockstep says on the way to a result: lines, and one progress bar. A program that wants it on standard error calls
-// set_up_console(); one that wants the lines itself gives a listener; without either nothing is printed. Standard output is kept
-// for results. On a terminal lines wrap between words at its width; in a file a line stays one line.
+// set_up_console(); one that wants the lines itself gives a listener; without either nothing is printed. Standard output is
+// kept for results. On a terminal lines wrap between words at its width; in a file a line stays one line.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The steps of a run as a table on the console: a line a logged step, headings above the first and repeated after a screenful.
-// Columns that do not fit into the terminal are left out, those that matter least first; all of them stand in metrics.jsonl.
+// Columns that do not fit into the terminal are left out, those that matter least first; all of them are in metrics.jsonl.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace lockstep::telemetry {
 
 class TensorBoardFile {
 public:
-    // A new file `folder`/events.out.tfevents.<time>.<host>.<process>; TensorBoard takes all files of a folder for one run. What
-    // older files say of steps after `step`, the last one of which is done, no longer counts: a run that goes on from a
+    // A new file `folder`/events.out.tfevents.<time>.<host>.<process>; TensorBoard takes all files of a folder for one run.
+    // What older files say of steps after `step`, the last step that is done, no longer counts: a run that goes on from a
     // checkpoint does them again. UserError metrics.cannot_write.
     TensorBoardFile(const std::string& folder, int64_t step);
     ~TensorBoardFile();

@@ -48,8 +48,8 @@ double slack_of(const Choice& c) { return c.async_tensor_parallel ? kAsyncSlack 
 // What a pipeline rank has at a step's fullest moment.
 struct Held {
     std::vector<size_t> blocks;  // positions in Whole::blocks
-    // When a backward begins: bytes saved, and what the backward of its last layer needs beside them. Of the fullest moment, and
-    // of that once each stage of the rank has sums of gradients; -1: never.
+    // When a backward begins: bytes saved, and what the backward of its last layer needs in addition. Of the fullest moment,
+    // and of that once each stage of the rank has sums of gradients; -1: never.
     int64_t frames = 0, frames_later = -1;
     std::optional<size_t> layer;  // that the working set of the fullest moment is of: a position in Whole::blocks
     double busy_s = 0;            // of a microbatch
@@ -266,7 +266,7 @@ struct Bounds::Impl {
         return out;
     }
 
-    // The last block of a stage of which the model has several; none: it has no such block.
+    // The last block of a stage that the model has several of; none: it has no such block.
     static std::optional<size_t> last_layer(const Whole& w, const std::vector<size_t>& blocks) {
         for (size_t i = blocks.size(); i-- > 0;) {
             if (w.program.block(w.blocks[blocks[i]].block)->count > 1) return blocks[i];
@@ -417,7 +417,7 @@ struct Bounds::Impl {
     static Walked walked(const std::vector<Visit>& visits, const Played& p, double begin_s, const Whole& w, const States& states,
                          int64_t prefetch, bool keeps_stages) {
         Walked out{begin_s, 0};
-        std::vector<double> uses_s;  // when what stands before each gathered block has been computed
+        std::vector<double> uses_s;  // when what comes before each gathered block has been computed
         double gathered_s = 0;
         size_t before = w.blocks.size();  // the block that was computed last
         for (const Visit& v : visits) {
@@ -473,12 +473,12 @@ struct Bounds::Impl {
             end_s = std::max(end_s, reduced_s(h, states));
             all_s = std::max(all_s, reduce);
             if (!splits_weights) continue;
-            const Walked alone = walked(m, rank, w, states);
-            all_s = std::max({all_s, alone.gathers_s + reduce, alone.end_s});
+            const Walked walk = walked(m, rank, w, states);
+            all_s = std::max({all_s, walk.gathers_s + reduce, walk.end_s});
         }
         const double first_gather_s = gathered_s(p, w, states, m.prefetch);
         const bool has_stream = problem.machine.rank_threads.comm_thread;
-        // What an asynchronous layer sends last may end beside the update.
+        // What an asynchronous layer sends last may end during the update.
         const double behind_s = m.async_tensor_parallel ? 0 : update_s;
         const double beside_s = has_stream ? of_step(all_s + behind_s, m.ranks(), 0) : 0;
         const double step_s = std::max(of_step(end_s + first_gather_s + behind_s, m.ranks(), p.more_s), beside_s);

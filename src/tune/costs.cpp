@@ -123,8 +123,8 @@ bool only_communicates(const ir::Routine& r) {
            std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
-// A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor a
-// part before it reads that.
+// A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor
+// a part before it reads that.
 bool may_run_ahead(const ir::Program& p, size_t i) {
     if (p.routines[i].kind != ir::RoutineKind::Backward) return false;
     for (size_t k = i; p.routines[k].port(ir::PortRole::DY) < 0; --k) {
@@ -223,7 +223,7 @@ ir::Program routines_of(compile::OrRefusal<compile::Compiled> compiled) {
 }
 
 // One data rank and few microbatches, with what decides the routines of blocks.
-Choice alone(Choice c, int64_t pipeline, bool in_parts) {
+Choice reduced(Choice c, int64_t pipeline, bool in_parts) {
     c.pipeline = pipeline, c.data = c.replicate = 1, c.microbatches = pipeline == 1 ? 1 : 4;
     c.schedule = in_parts ? "ZB-H1" : "1F1B", c.stages_per_rank = 1, c.partition = PartitionPreset::None, c.prefetch = 1;
     return c;
@@ -232,7 +232,7 @@ Choice alone(Choice c, int64_t pipeline, bool in_parts) {
 }  // namespace
 
 ir::Program Costs::routines(const Choice& family, bool in_parts) const {
-    const Choice c = alone(family, in_parts ? 2 : 1, in_parts);
+    const Choice c = reduced(family, in_parts ? 2 : 1, in_parts);
     const compile::Config config = with(problem_.space.base, c, c.microbatch * c.microbatches);
     return routines_of(compile::compile(problem_.prefix, config, until("select_kernels")));
 }
@@ -273,7 +273,7 @@ double Costs::computing_s(const Whole& w) const {
     return sum;
 }
 
-// What the routines of `p` cost. What runs beside computation is not counted.
+// What the routines of `p` cost. What overlaps with computation is not counted.
 void Costs::add(Whole& w, const ir::Program& p, bool in_parts) const {
     std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     for (size_t i = 0; i < p.routines.size(); ++i) {
@@ -282,11 +282,11 @@ void Costs::add(Whole& w, const ir::Program& p, bool in_parts) const {
     add_costs(w.blocks, w.costs, p, prices, in_parts);
 }
 
-// Collectives that run beside computation slow it down, and some of their time stays exposed: a step of few layers is played.
+// Collectives that overlap with computation slow it down, and some of their time stays exposed: a step of few layers is played.
 void Costs::measure(Whole& w, const Choice& family, bool in_parts) {
     constexpr int64_t kLayers = 8;
     if (!are_priced()) return;
-    const Choice c = alone(family, 2, in_parts);
+    const Choice c = reduced(family, 2, in_parts);
     compile::Config few = problem_.space.base;
     if (few.model.size("n_layers") > kLayers) few.model.shape["n_layers"] = kLayers;
     const compile::Config config = with(few, c, c.microbatch * c.microbatches);

@@ -1,5 +1,5 @@
-// What a layout's routines take and keep on a rank, without compiling the layout: those of blocks once for all layouts that share
-// tensor parallelism, microbatch and recompute, those of units once for all that share the split of states.
+// What a layout's routines take and keep on a rank, without compiling the layout: those of blocks once for all layouts that
+// share tensor parallelism, microbatch and recompute, those of units once for all that share the split of states.
 #pragma once
 
 #include <map>

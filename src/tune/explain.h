@@ -1,4 +1,5 @@
-// Where the time of a planned step goes, and why one plan takes longer than another: seconds by cause, which add up to the step.
+// Where the time of a planned step goes, and why one plan takes longer than another:
+// seconds by cause, which add up to the step.
 #pragma once
 
 #include <array>

@@ -49,7 +49,7 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
                                       compile::local_link(config));
     out.is_least = microbatches == Microbatches::Fullest && c.microbatches_for_each() > 1;
-    // Of two microbatches of the busiest part, one may meet more collectives than the other, which slow it down.
+    // Of two microbatches of the busiest part, one may run during more collectives than the other, which slow it down.
     if (out.is_least) time.microbatch_s = 0.999 * time.busiest_s;
     out.step_s = planning::step_s(c, time);
     return out;

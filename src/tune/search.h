@@ -1,8 +1,8 @@
-// Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from the
-// kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
+// Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from
+// the kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
 //
-// Guarantees: unless Options::stop ends it, the result does not depend on the machine or on chance. With Options::prune off it is
-// the same, later.
+// Guarantees: unless Options::stop ends it, the result does not depend on the machine or on chance. With Options::prune off it
+// is the same, later.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct Planned {
 // Placed: buffers get their offsets, which takes longest of a plan. Least: see Planned::is_placed.
 enum class Bytes { Placed, Least };
 
-// The exact plan: a refusal where the layout is none. With the fullest microbatches alone, see Planned::is_least.
+// The exact plan: a refusal where the layout is none. With only the fullest microbatches, see Planned::is_least.
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes = Bytes::Placed,
                                     compile::Microbatches microbatches = compile::Microbatches::Steady);
 

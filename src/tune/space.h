@@ -1,9 +1,9 @@
-// Which layouts there are for a model, a global batch and a number of ranks. A layout is a change of the recipe's configuration;
-// model, data, element types and optimizer stay.
+// Which layouts there are for a model, a global batch and a number of ranks. A layout is a change of the recipe's
+// configuration; model, data, element types and optimizer stay.
 //
 // The space is a list of families. A family fixes what decides the time of the pipeline: degrees, schedule, microbatch,
-// recompute. Its members differ in how states are split over its data ranks, and in prefetch. Keys that a flag of the command set
-// are held; so are levels of [partition] that the recipe names, and what crosses ranks quantized.
+// recompute. Its members differ in how states are split over its data ranks, and in prefetch. Keys that a flag of the command
+// set are held; so are levels of [partition] that the recipe names, and what crosses ranks quantized.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Choice {
 
 // `base` with this layout, of `global_batch` sequences a step.
 compile::Config with(const compile::Config& base, const Choice& choice, int64_t global_batch);
-// The keys that with() changes, with their values in `changed` as they stand in TOML.
+// The keys that with() changes, with their values in `changed` as they are in TOML.
 std::vector<std::pair<std::string, std::string>> settings_of(const compile::Config& changed);
 // The choice that a configuration makes; its keys may say more than a choice can.
 Choice choice_of(const compile::Config& config, const compile::Layout& layout);

@@ -40,7 +40,7 @@ TEST(Toml, KeysOfManyPartsAreRefusedInEveryForm) {
 }
 
 TEST(Toml, BracketsInBracketsAreRefused) {
-    const std::string why = "1: lists and tables stand in each other more than 32 deep, which no file of Lockstep needs";
+    const std::string why = "1: lists and tables are nested more than 32 deep, which no file of Lockstep needs";
     for (const int depth : {33, 100'000}) {
         EXPECT_EQ(refusal("a = " + times(depth, "[") + times(depth, "]")), why);
         EXPECT_EQ(refusal("a = " + times(depth, "[")), why);

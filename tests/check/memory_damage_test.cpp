@@ -233,7 +233,7 @@ const Damage kDamages[] = {
              }
          }
      },
-     "is used beside a step", kSaving},
+     "is used during a step", kSaving},
     {"AFrameIsReadElsewhere",
      [](ir::Program& p) {
          const auto [a, b] = alike_in_port(p, routine(p, "layer.backward"), "frame");
@@ -269,7 +269,7 @@ const Damage kDamages[] = {
          ir::Routine& r = routine(p, "layer.forward");
          r.tensors[static_cast<size_t>(r.port_tensors(r.port("frame"))[0])].offset_bytes += 2;
      },
-     "stands between two elements"},
+     "begins between two elements"},
     {"ATemporaryBeginsBetweenElements", [](ir::Program& p) { temporary(routine(p, "layer.backward")).offset_bytes += 2; },
      "begins between two elements"},
     {"AViewOfItself",
@@ -284,7 +284,7 @@ const Damage kDamages[] = {
          ir::Routine& r = routine(p, "layer.forward");
          tensor(r, "k_all").view_of = r.find("v");
      },
-     "op 6 rename: k_all is a view of v, which does not stand where its operand k_rot does"},
+     "op 6 rename: k_all is a view of v, which is not placed where its operand k_rot is"},
     {"AResultLiesInAPortThatIsOnlyRead",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.forward");
@@ -362,7 +362,7 @@ const Damage kDamages[] = {
          second.in = {launch->in[1]}, second.out = {launch->out[1]}, second.accumulate = {0};
          r.ops.insert(launch, second);
      },
-     "of which one may be new and the other not"},
+     "one of them may be new and the other not"},
     {"ASumIsReadBeforeAnythingIsAddedToIt",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.backward");
@@ -377,7 +377,7 @@ const Damage kDamages[] = {
      "reads grad.attention_norm before it is added to"},
     {"PaddingIsClearedThatIsNone",
      [](ir::Program& p) { --std::get<std::vector<int64_t>>(op_of(p, "zero_padding").second->attrs["ranges"])[0]; },
-     "some of which are no padding", kPadded},
+     "some of them are no padding", kPadded},
     {"PaddingIsClearedBehindItsTensor",
      [](ir::Program& p) { std::get<std::vector<int64_t>>(op_of(p, "zero_padding").second->attrs["ranges"]).back() = 1 << 20; },
      "its ranges do not ascend inside the", kPadded},

@@ -223,7 +223,7 @@ TEST(CheckpointFolder, ADamagedManifestIsRefused) {
     EXPECT_NE(error(changed).find("has version 1, and this program reads version 2"), std::string::npos);
     // Brackets in brackets, more than the stack has room for calls.
     const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
-    EXPECT_NE(error(good.substr(0, good.rfind('}')) + ", \"x\": " + deep + "}").find("brackets stand too deeply in it"),
+    EXPECT_NE(error(good.substr(0, good.rfind('}')) + ", \"x\": " + deep + "}").find("brackets are nested too deeply in it"),
               std::string::npos);
     std::string keys;  // of which each looks through those before it
     for (int i = 0; i < 10'001; ++i) keys += ", \"" + std::to_string(i) + "\": 0";

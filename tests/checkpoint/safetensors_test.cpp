@@ -230,9 +230,9 @@ TEST_F(SafetensorsFile, BadHeader) {
     EXPECT_EQ(refusal("{\"\xff\":1}", 0).find(not_valid("its header is no JSON (").substr(0, 80)), 0u);
     EXPECT_EQ(refusal("{}  ", 0), "accepted");
     const std::string a = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
-    EXPECT_EQ(refusal("{" + a + "," + a + "}", 1), not_valid("\"a\" stands twice in its header"));
+    EXPECT_EQ(refusal("{" + a + "," + a + "}", 1), not_valid("\"a\" is twice in its header"));
     EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", 1),
-              not_valid("\"dtype\" stands twice in its header"));
+              not_valid("\"dtype\" is twice in its header"));
     const std::string lacks = "tensor \"a\" is not described by dtype, shape and data_offsets";
     EXPECT_EQ(refusal(R"({"a":3})", 0), not_valid(lacks));
     EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[1]}})", 1), not_valid(lacks));
@@ -263,7 +263,7 @@ TEST_F(SafetensorsFile, AMillionTensorsAreAsManyAsAHeaderMayName) {
     EXPECT_EQ(reader.tensors().size(), 1'000'000u);
     EXPECT_EQ(reader.find("999999").elements, 0);
     EXPECT_EQ(refusal(header + R"(,"7":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0),
-              not_valid("\"7\" stands twice in its header"));
+              not_valid("\"7\" is twice in its header"));
 }
 
 TEST_F(SafetensorsFile, UnknownDtype) {

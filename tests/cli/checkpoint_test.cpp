@@ -228,7 +228,7 @@ TEST(CliCheckpoint, AShortRunGoesOnWithTheSameBits) {
     s.ScratchFolder::write("r.toml", kShortRun);
     Finished f = s.lockstep("train r.toml --job.dump_folder two");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_FALSE(has(f.err, "the model alone")) << f.err;
+    EXPECT_FALSE(has(f.err, "only the model")) << f.err;
     EXPECT_EQ(files(s, "two/checkpoint/step-00000060"),
               (std::vector<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
     f = s.lockstep("train r.toml --job.dump_folder two --training.steps 120");
@@ -261,7 +261,7 @@ TEST(CliCheckpoint, TheModelAloneIsSaidWithWhatHelps) {
         Finished f = s.lockstep(command + "3" + folder);
         ASSERT_EQ(f.code, 0) << f.err;
         const std::string last = folder.substr(folder.rfind(' ') + 1) + "/checkpoint/step-00000003";
-        EXPECT_TRUE(has(f.err, "the last checkpoint is the model alone (" + where +
+        EXPECT_TRUE(has(f.err, "the last checkpoint is only the model (" + where +
                                    "checkpoint.last_save_model_only = true): this run cannot go on from it with more steps"))
             << f.err;
         EXPECT_TRUE(has(f.err, "checkpoint.initial_load_path = \"" + last + "\"")) << f.err;

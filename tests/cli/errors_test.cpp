@@ -20,7 +20,7 @@ struct Case {
 const Case kRefusals[] = {
     {"train absent.toml", "recipe.unreadable", "recipe absent.toml: cannot be read"},
     {"train broken.toml", "recipe.syntax", "broken.toml:1: not TOML"},
-    {"train outside.toml", "recipe.no_section", "outside.toml:1: steps stands outside any [section]"},
+    {"train outside.toml", "recipe.no_section", "outside.toml:1: steps is outside any [section]"},
     {"train r.toml --training.stepz 3", "recipe.unknown_key", "there is no key training.stepz; the nearest is training.steps"},
     {"train r.toml --training.steps many", "recipe.wrong_type",
      "flag --training.steps: training.steps = \"many\" must be an integer"},

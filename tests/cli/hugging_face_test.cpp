@@ -161,7 +161,7 @@ TEST(TransformersRefusals, SayWhatToChange) {
            "hf holds a model with model.rope_theta = 500000, but the recipe has 10000", "checkpoint.other_architecture");
     expect("r.toml --model.n_layers 3" + in_hf + "hf", "hf holds a model with model.n_layers = 2, but the recipe has 3",
            "checkpoint.other_architecture");
-    expect("r.toml --checkpoint.initial_load_model_only false" + in_hf + "hf", "a folder of transformers holds weights alone",
+    expect("r.toml --checkpoint.initial_load_model_only false" + in_hf + "hf", "a folder of transformers holds only weights",
            "recipe.initial_load_in_hf");
     expect("r.toml --checkpoint.enable false --checkpoint.initial_load_in_hf true --model.hf_assets_path hf",
            "checkpoint.initial_load_in_hf is set, but checkpoints are off: set checkpoint.enable = true",

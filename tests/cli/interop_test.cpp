@@ -71,7 +71,7 @@ const std::vector<Sample>& runs() {
           "--tp-comm-overlap: parallelism.enable_async_tensor_parallel = true",
           "--use-distributed-optimizer: partition.preset = \"zero1\"", "--mock-data: training.dataset = \"synthetic\""},
          {"--adam-beta2 0.999: optimizer.beta2 = 0.999"},
-         {"--overlap-grad-reduce: collectives travel beside computation wherever the program allows it"},
+         {"--overlap-grad-reduce: collectives overlap with computation wherever the program allows it"},
          {"--hidden-dropout 0.0: the model has no dropout",
           "--max-position-embeddings 8192: positions are rotary, of any length"}},
         {"interleaved.sh",

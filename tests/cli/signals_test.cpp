@@ -87,7 +87,7 @@ TEST_F(CliSignals, EachSignalToLaunch) {
     for (const char* signal : {"TERM", "USR1", "HUP", "INT"}) {
         const Finished f = stop("$LOCKSTEP launch --json --processes 2 -- train launched.toml", signal);
         EXPECT_EQ(f.code, 4) << signal << "\n" << f.err;
-        EXPECT_NE(f.err.find(fmt::format("launch: SIG{}: all ranks are told to stop after their step", signal)),
+        EXPECT_NE(f.err.find(fmt::format("launch: SIG{}: all ranks are asked to stop after their step", signal)),
                   std::string::npos)
             << f.err;
         EXPECT_NE(f.err.find("stopped by SIGUSR1 after step "), std::string::npos) << f.err;

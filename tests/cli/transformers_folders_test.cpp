@@ -78,7 +78,7 @@ TEST(CliTransformersWeights, AnIndexMayNameABufferThatNoShardHas) {
     s.write("hf/model.safetensors.index.json", index.dump());
     f = s.lockstep("convert hf out3");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(has(f.err, "model.norm.weight stands in the shard ") && has(f.err, "[convert.index]")) << f.err;
+    EXPECT_TRUE(has(f.err, "model.norm.weight is in the shard ") && has(f.err, "[convert.index]")) << f.err;
 }
 
 TEST(CliTransformersWeights, AHeadOfItsOwnIsKeptThoughTheConfigTiesIt) {
@@ -217,7 +217,7 @@ TEST(CliTransformersRows, MayBeFewerThanTheTokenizersTokens) {
     succeeds(s, "convert hf out");
     for (const std::string from : {"hf", "out"}) {
         const Finished f = succeeds(s, "sample " + from + " --prompt ab --max-tokens 12 --temperature 50 --json");
-        EXPECT_TRUE(has(f.err, "tokenizer.json has 259 tokens, of which the model has rows for the first 257")) << f.err;
+        EXPECT_TRUE(has(f.err, "tokenizer.json has 259 tokens; the model has rows for the first 257")) << f.err;
         for (const json& token : f.json()["sequences"][0]["tokens"]) EXPECT_LT(token.get<int64_t>(), 257);
         const Finished refused = s.lockstep("sample " + from + " --prompt 'a<x>b'");
         EXPECT_EQ(refused.code, 1);
@@ -290,7 +290,7 @@ TEST(CliTransformersWeights, PrefixesOfNamesMayBeMissingOrMore) {
     write_small_folder(s, "other", small_config(), renamed(small_tensors(), [](const std::string& n) { return "llm." + n; }));
     f = s.lockstep("convert other x");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(has(f.err, "Its names begin with llm.: save the model alone, without what it was wrapped in")) << f.err;
+    EXPECT_TRUE(has(f.err, "Its names begin with llm.: save only the model, without what it was wrapped in")) << f.err;
 }
 
 // Python's json writes and reads numbers that are not finite.

@@ -96,7 +96,7 @@ const ErrorCase kErrors[] = {
      "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
     {"list_in_a_list", [] { parse("[parallelism]\nmodule_fqns_per_model_part = [[1]]\n"); }, "recipe.wrong_type",
      "parallelism.module_fqns_per_model_part", "run.toml:2: parallelism.module_fqns_per_model_part must be a list of strings"},
-    {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
+    {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps is outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
      "recipe /no/such/file.toml: cannot be read (No such file or directory); give the path of a TOML file"},
@@ -282,7 +282,7 @@ const ErrorCase kErrors[] = {
      "recipe.out_of_range", kLayersPerStage, "parallelism.pipeline_parallel_layers_per_stage = -1: must be from 0 to 1073741824"},
     {"model_part_order", [] { compile_parts("[\"tok_embeddings\", \"layers.1\"], [\"layers.0\", \"norm\", \"output\"]"); },
      "pipeline.model_part", kParts,
-     "parallelism.module_fqns_per_model_part: \"layers.1\" stands where layers.0 is next; give each module once, in the order of "
+     "parallelism.module_fqns_per_model_part: \"layers.1\" is where layers.0 comes next; give each module once, in the order of "
      "the model"},
     {"model_part_missing", [] { compile_parts("[\"tok_embeddings\", \"layers.0\"], [\"layers.1\"]"); }, "pipeline.model_part",
      kParts, "parallelism.module_fqns_per_model_part: norm is in no part"},
@@ -498,7 +498,7 @@ const ErrorCase kErrors[] = {
                        {"fault_tolerance.outer_lr", "0.5"}});
      },
      "recipe.fault_tolerance", "fault_tolerance.outer_lr",
-     "flag --fault_tolerance.outer_lr: fault_tolerance.outer_lr acts with fault_tolerance.semi_sync_method = diloco alone: leave "
+     "flag --fault_tolerance.outer_lr: fault_tolerance.outer_lr acts only with fault_tolerance.semi_sync_method = diloco: leave "
      "it "
      "out"},
     {"quantized_to_int4",
@@ -582,7 +582,7 @@ const ErrorCase kErrors[] = {
      "runtime.out_of_host_memory", "checkpoint.async_mode",
      "rank 0: the system refused 1152921504606846976 bytes of memory for copies of the states, from which checkpoints are "
      "written "
-     "beside training: end other programs, raise the limit of the container or of ulimit, or set checkpoint.async_mode = "
+     "during training: end other programs, raise the limit of the container or of ulimit, or set checkpoint.async_mode = "
      "\"disabled\", which needs no copies"},
 };
 

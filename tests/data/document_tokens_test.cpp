@@ -102,7 +102,7 @@ TEST(DataDocumentTokens, AnEndThatIsNoTokenIsRefused) {
     none.folder.write("t/tokenizer_config.json", R"({"eos_token": "</s>"})");
     expect_user_error([&] { none.tokens(); }, "data.end_unknown", "tokenizer_config.json names </s> as eos_token");
     none.folder.write("t/tokenizer_config.json", R"({"eos_token": "<x>",})");
-    expect_user_error([&] { none.tokens(); }, "data.end_unknown", "tokenizer_config.json beside ");
+    expect_user_error([&] { none.tokens(); }, "data.end_unknown", "tokenizer_config.json next to ");
 }
 
 TEST(DataDocumentTokens, OfTwoKnownNamesTheFileBesideChooses) {

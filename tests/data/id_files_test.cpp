@@ -103,7 +103,7 @@ TEST(DataIdFiles, MegatronDocumentsHaveSeveralSequences) {
         EXPECT_EQ(prepared.begins, (std::vector<int64_t>{0, 4, 6}));
     }
     fs::remove(bin);
-    expect_user_error([&] { Prepared({index}, folder); }, "data.input_unreadable", "m.bin beside it is missing");
+    expect_user_error([&] { Prepared({index}, folder); }, "data.input_unreadable", "m.bin next to it is missing");
 }
 
 TEST(DataIdFiles, RowsAreTakenAsTheyAre) {

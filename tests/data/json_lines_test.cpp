@@ -58,7 +58,7 @@ TEST(DataJsonLines, SaysWhatIsThereInstead) {
                                     {"{", "byte 2 is not JSON: it ends in the middle"},
                                     {"{\"text\": \"a\"", "byte 13 is not JSON: it ends in the middle"},
                                     {"{\"text\": \"a", "byte 12 is not JSON: a string does not end"},
-                                    {"{\"text\": \"a\"} x", "byte 15 is not JSON: more stands behind the value"},
+                                    {"{\"text\": \"a\"} x", "byte 15 is not JSON: more follows the value"},
                                     {"text", "byte 1 is not JSON: no value begins like this"},
                                     {"{'text': 1}", "byte 2 is not JSON: a name in double quotes belongs here"},
                                     {"{\"a\" 1}", "byte 6 is not JSON: a ':' belongs here"},
@@ -488,7 +488,7 @@ TEST(DataPrepareJsonLines, DamageOfJsonIsNamed) {
             "object 3: byte 34 is not JSON: the list does not end");
     refused("a.json", "[{\"text\": \"one\"} {\"text\": \"two\"}]", "data.json_line",
             "object 2: byte 18 is not JSON: a ',' or a ']'");
-    refused("a.json", "[{\"text\": \"one\"}] x", "data.json_line", "more stands behind the list");
+    refused("a.json", "[{\"text\": \"one\"}] x", "data.json_line", "more follows the list");
     refused("a.json", "[{\"text\": \"one\"}, 3]", "data.json_line", "object 2: it is a number. Correct the file");
     refused("a.json", "{\n\"text\": \"one\"}\n{\"text\"", "data.json_line",
             "object 2: byte 25 is not JSON: it ends in the middle");

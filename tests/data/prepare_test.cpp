@@ -234,10 +234,10 @@ TEST(DataPrepare, OpenFindsWhatDoesNotBelongTogether) {
                       "in is not a prepared data folder: it has no manifest.json");
     fs::copy_file(other / kTrainFile, out / kTrainFile, fs::copy_options::overwrite_existing);
     refused("data.files_disagree",
-            "train.tokens is not the file that manifest.json beside it describes: the number of tokens is ");
+            "train.tokens is not the file that manifest.json next to it describes: the number of tokens is ");
     fs::copy_file(other / kTokenizerFile, out / kTokenizerFile, fs::copy_options::overwrite_existing);
     expect_user_error([&] { PreparedData::open(out).tokenizer(); }, "data.files_disagree",
-                      "tokenizer.json is not the file that manifest.json beside it describes: the checksum is ");
+                      "tokenizer.json is not the file that manifest.json next to it describes: the checksum is ");
     fs::remove(out / kHeldoutFile);
     refused("data.file_unreadable", "heldout.tokens: No such file");
     flip_byte(out / kTrainFile, 70);

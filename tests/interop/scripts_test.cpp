@@ -149,7 +149,7 @@ TEST(InteropScripts, SaysWhyAValueIsNotKnown) {
         EXPECT_NE(what.find(text), std::string::npos) << script << "\n" << what;
     };
     has("", "TP is not set in the script; give it (`lockstep recipe --from " + s.path("s.sh") + " --script-env TP=VALUE`)");
-    has("TP=$(nproc)", "the output of `nproc` is known to a run alone");
+    has("TP=$(nproc)", "the output of `nproc` is known only to a run");
     has("if [ $1 = 8b ]; then TP=2; else TP=4; fi",
         "TP is set on line 2 inside `if` on line 2, and which way a run takes is not known: $1 is what the script is called "
         "with; "
@@ -160,7 +160,7 @@ TEST(InteropScripts, SaysWhyAValueIsNotKnown) {
     has("TP=2\nfor f in *.json; do TP=4; done", "only a run knows which files *.json stands for");
     has("TP=2\nwhile nc -z a; do TP=4; done", "inside `while` on line 3");
     has("read TP", "TP is read from the input of a command on line 2");
-    has("TP=$RANDOM", "$RANDOM is known to a run alone");
+    has("TP=$RANDOM", "$RANDOM is known only to a run");
     has("exit 1", "ends on line 2, by `exit`, before it starts a run");
     has("TP=${1:?which size}", "needs $1 (\"which size\")");
     has("while true; do X=$((X+1)); done", "whose loop never ends");
@@ -188,7 +188,7 @@ TEST(InteropScripts, SecondRunsAreRefusedWithWhatDecides) {
     EXPECT_NE(refusal("if [ $MODE = a ]; then" + run + "\nelse" + run + " --swiglu\nfi").find("--script-env MODE=VALUE"),
               std::string::npos);
     EXPECT_NE(refusal("for l in 1 2; do" + run + " --lr $l\ndone")
-                  .find("starts several runs, as it stands in a loop: one with 1, another with 2"),
+                  .find("starts several runs, as it is in a loop: one with 1, another with 2"),
               std::string::npos);
     EXPECT_EQ(refusal("while true; do" + run + "\nsleep 1; done"), "");  // the same again
 }

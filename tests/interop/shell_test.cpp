@@ -111,8 +111,7 @@ TEST(InteropShell, SaysWhyAValueIsNotKnown) {
     };
     EXPECT_EQ(why("if a; then X=1; fi\nrun $X"),
               "X is set on line 1 inside `if` on line 1, and which way a run takes is not known: whether `a` succeeds is known "
-              "to a run "
-              "alone");
+              "only to a run");
     EXPECT_EQ(why("run a${Y}b"), "Y is not set in the script");
     EXPECT_EQ(why("run $1"), "$1 is what the script is called with");
     EXPECT_EQ(why("run $((2*N))"), "N is not set in the script");
@@ -122,7 +121,7 @@ TEST(InteropShell, SaysWhyAValueIsNotKnown) {
     EXPECT_EQ(why("X=48-$Y\nrun ${X##*-}"), "a part of X is not known: Y is not set in the script");
     EXPECT_EQ(why("X=$(if [ -d /a ]; then :; else echo 1; fi)\nrun $X"),
               "$(...) depends on `if` on line 1, and which way a run takes is not known: only a run knows what is at /a");
-    EXPECT_EQ(why("run $(nproc)"), "the output of `nproc` is known to a run alone");
+    EXPECT_EQ(why("run $(nproc)"), "the output of `nproc` is known only to a run");
 }
 
 TEST(InteropShell, RefusesWhatIsNeverClosed) {

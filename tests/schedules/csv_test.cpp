@@ -32,7 +32,7 @@ TEST(PipelineCsv, RefusalsNameLineAndCell) {
     const char* cell_help =
         ", expected stage, one of F, I, W, B, and microbatch, as in 2F0, or nothing for an idle cell (transfers and gathers "
         "follow from "
-        "these and do not stand in the file)";
+        "these and are not in the file)";
     const RefusedText all[] = {
         {"pipeline.csv_ranks", "", "x.csv has 0 lines, expected one for each of the 2 ranks of pipeline_parallel_degree"},
         {"pipeline.csv_ranks", "0F0,0B0\n",

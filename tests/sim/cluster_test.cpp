@@ -122,7 +122,7 @@ TEST(ClusterFile, NumbersThatNoMachineHas) {
     const auto links = [&](int first, int second) {
         return devices + fmt::format(fmt::runtime(link), first) + fmt::format(fmt::runtime(link), second);
     };
-    expect_refusal(links(0, 0), "cluster.incomplete", "[[links]] stand in the order of their ranks");
+    expect_refusal(links(0, 0), "cluster.incomplete", "[[links]] are in the order of their ranks");
     expect_refusal(links(8, 8) + fmt::format(fmt::runtime(link), 0), "cluster.incomplete", "links.ranks = 8");
     expect_refusal(devices + "[[links]]\nranks = 0\n", "cluster.incomplete", "[[links]] need bandwidth_bytes_per_s");
     expect_refusal(fmt::format("[machine]\nmemory_bytes = 1e9\nreserve_bytes = 2e9\n{}", kRates), "cluster.incomplete",

@@ -1,5 +1,5 @@
-// What a job has to know to meet other islands: where the service is, and the secret of this launch. `lockstep launch` writes it
-// to a file that nobody else can read, and names the file in the environment.
+// What a job has to know to meet other islands: where the service is, and the secret of this launch. `lockstep launch` writes
+// it to a file that nobody else can read, and names the file in the environment.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Invitation {
     std::string service_key, public_key, secret_key;
 };
 
-// Readable by its owner alone. UserError file.cannot_write.
+// Readable only by its owner. UserError file.cannot_write.
 void write_invitation(const std::string& path, const Invitation& invitation);
 // UserError islands.invitation.
 Invitation read_invitation(const std::string& path);

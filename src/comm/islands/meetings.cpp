@@ -134,7 +134,7 @@ void Meetings::take(const Peer& from, const Header& h, std::string bytes, double
     }
 }
 
-// Those that take no part are told so.
+// Those that take no part are given that answer.
 bool Meetings::is_member(const Peer& from, const Header& h) {
     const Island& i = of(h.island);
     if (i.session == h.session && i.state == State::Present) return true;

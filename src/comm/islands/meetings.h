@@ -2,9 +2,9 @@
 //
 // An island is absent, expected (its job is about to be started), waiting (all of its ranks have arrived) or present. Where
 // nobody is present and nobody is awaited any more, all who wait begin at the step of the one that is furthest; others, and
-// those with another anchor, take its state. Where some are present, who waits takes the state of one of them when they have met
-// next; the others wait until it has. A mean is that of the islands that are present: one that is lost is left out from then on,
-// and so is one that comes later than `patience_s` after the first.
+// those with another anchor, take its state. Where some are present, who waits takes the state of one of them when they have
+// met next; the others wait until it has. A mean is that of the islands that are present: one that is lost is left out from
+// then on, and so is one that comes later than `patience_s` after the first.
 #pragma once
 
 #include <functional>

@@ -96,7 +96,7 @@ void Member::done() {
     copied_ = 0, nobody_takes_ = false;
 }
 
-// In pieces, of which some are on their way at a time. What comes back of a piece stands where the piece stood.
+// In pieces, some of them on their way at a time. What comes back of a piece is put where the piece was.
 void Member::exchange(Kind kind, std::span<const char> in, std::span<char> out, int64_t bits) {
     const size_t whole = std::max(in.size(), out.size()), pieces = (whole + kPiece - 1) / kPiece;
     Header h = header(kind);

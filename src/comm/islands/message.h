@@ -1,4 +1,4 @@
-// What ranks of islands and the service where they meet tell each other: a header in JSON, then bytes. See service.h.
+// What ranks of islands and the service where they meet send each other: a header in JSON, then bytes. See service.h.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace lockstep::comm::islands {
 
-// From a rank. Arrive: may it begin, at its step? Mean: its part of a mean over the islands. After: a meeting has ended; is there
-// more to do? Give, Take: a piece of an island's state. Done: with giving or taking.
+// From a rank. Arrive: may it begin, at its step? Mean: its part of a mean over the islands. After: a meeting has ended; is
+// there more to do? Give, Take: a piece of an island's state. Done: with giving or taking.
 // From the service. Wait: ask again. GoOn, DoGive, DoTake: answers to Arrive and After. Result: of Mean, Give or Take. LeftOut:
 // the island meets the others no longer, Refused: it never will; `text` says why.
 enum class Kind { Arrive, Mean, After, Give, Take, Done, Wait, GoOn, DoGive, DoTake, Result, LeftOut, Refused };

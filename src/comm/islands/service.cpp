@@ -59,7 +59,7 @@ void Service::serve(const ServiceOptions& options) {
     const auto take = [&](const std::string& from, const Header& h, std::string bytes) {
         meetings.take(from, h, std::move(bytes), now_s());
     };
-    bool told = false;
+    bool has_warned = false;
     for (;;) {
         {
             const std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ void Service::serve(const ServiceOptions& options) {
         }
         for (int k = 0; k < kMessagesAtATime && socket_->receive(k == 0 ? kPollMilliseconds : 0, take); ++k) {
         }
-        if (socket_->dropped() > 0 && !std::exchange(told, true))
+        if (socket_->dropped() > 0 && !std::exchange(has_warned, true))
             say_("a message that no rank of Lockstep sends has come where islands meet; it is dropped, and so are further ones");
         meetings.look(now_s());
     }

@@ -1,5 +1,5 @@
-// ZeroMQ's sockets as islands use them: encrypted and authenticated by CurveZMQ, messages of a header and bytes with a checksum.
-// The one file that names the library.
+// ZeroMQ's sockets as islands use them: encrypted and authenticated by CurveZMQ, messages of a header and bytes with a
+// checksum. The one file that names the library.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct KeyPair {
 };
 KeyPair new_keys();
 
-// Of a rank. Used by one thread at a time. It connects by itself. A connection that breaks is made again, but what was on its way
-// is lost, and who waits for it gives up in the end.
+// Of a rank. Used by one thread at a time. It connects by itself. A connection that breaks is made again, but what was on its
+// way is lost, and who waits for it gives up in the end.
 class MemberSocket {
 public:
     explicit MemberSocket(const Invitation& invitation);

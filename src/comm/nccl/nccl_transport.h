@@ -1,6 +1,6 @@
 // Ranks that have a process and a GPU each: collectives by NCCL, in the queues that launch them. Sums are taken in ascending
 // position, as on every transport: members send each other their parts, and kernels add them (Moves). Those of
-// mesh::ReduceBy::Library are NCCL's own, in its order. The host meets nobody in a launch, so members that launch different
+// mesh::ReduceBy::Library are NCCL's own, in its order. The host waits for nobody in a launch, so members that launch different
 // requests hang until the watchdog ends them; the proof of collectives excludes it.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace lockstep::comm::nccl {
 struct Options {
     // Of a channel's memory for what others send of a sum. Longer sums go in chunks.
     int64_t scratch_bytes = int64_t{32} << 20;
-    // The longest sum that every member makes whole, of what all send it: one meeting instead of two.
+    // The longest sum that every member makes whole, of what all send it: one exchange instead of two.
     int64_t small_bytes = 64 << 10;
 };
 
@@ -24,8 +24,8 @@ struct Options {
 // makes it at the same time.
 std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options = {});
 
-// NCCL's sums in switches differ between runs. Sets NCCL_NVLS_ENABLE=0, unless the variable is set: NCCL has no other switch. To
-// be called before a transport is made.
+// NCCL's sums in switches differ between runs. Sets NCCL_NVLS_ENABLE=0, unless the variable is set: NCCL has no other switch.
+// To be called before a transport is made.
 void avoid_sums_in_switches();
 
 // "NCCL 2.28.9"

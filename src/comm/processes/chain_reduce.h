@@ -1,5 +1,5 @@
-// A reduction along a chain: the first part sends each piece's sum over its members to the second, which adds its own, and so on;
-// the last sends the result to the part that owns it. Sums are taken in ascending position.
+// A reduction along a chain: the first part sends each piece's sum over its members to the second, which adds its own, and so
+// on; the last sends the result to the part that owns it. Sums are taken in ascending position.
 #pragma once
 
 #include <array>

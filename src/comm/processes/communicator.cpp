@@ -44,7 +44,7 @@ private:
     Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
-    void meet(Membership& self, int channel, Requests requests);
+    void join(Membership& self, int channel, Requests requests);
     bool execute_here(Group& group, int channel, int position, Requests requests);
     void copy_from_leader(const Group& group, const Channel& channel, Requests requests);
     void send(Membership& self, int channel, Requests requests);
@@ -93,13 +93,13 @@ void ProcessCommunicator::run(device::Queue& queue, GroupId id, Requests request
         throw InternalError(*wrong);
     }
     const std::optional<Collective> kind = one_sided(requests);
-    if (!kind) meet(self, channel, requests);
+    if (!kind) join(self, channel, requests);
     else if (kind == Collective::Send) send(self, channel, requests);
     else if (kind == Collective::Recv) receive(self, channel, requests);
     else wait(self, channel);
 }
 
-void ProcessCommunicator::meet(Membership& self, int index, Requests requests) {
+void ProcessCommunicator::join(Membership& self, int index, Requests requests) {
     Group& group = *self.group;
     Channel& channel = group.channels[index];
     Counts& counts = self.counts[index];

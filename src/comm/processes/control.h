@@ -1,8 +1,9 @@
-// What the processes of a job tell each other beside their launches: the number of a group, that the job stops, that a process is
-// done. Process 0 decides: it numbers groups, and the first reason to stop that reaches it holds for all. A stop has two steps. A
-// process that has received the reason begins no more receives, withdraws those that it has begun (enter and leave count them)
-// and reports this. When all have reported, no process touches the buffers of another, and waiting threads throw. One thread per
-// process does this. It also advances messages while every rank computes, because MPI does so only when it is called.
+// What the processes of a job tell each other apart from their launches: the number of a group, that the job stops, that a
+// process is done. Process 0 decides: it numbers groups, and the first reason to stop that reaches it holds for all. A stop has
+// two steps. A process that has received the reason begins no more receives, withdraws those that it has begun (enter and leave
+// count them) and reports this. When all have reported, no process touches the buffers of another, and waiting threads throw.
+// One thread per process does this. It also advances messages while every rank computes,
+// because MPI does so only when it is called.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ namespace lockstep::comm::processes {
 
 class Control {
 public:
-    // `settings` must be those of process 0, else the job stops and says both. on_stop() is called once, when no launch may begin
-    // any more, from any thread.
+    // `settings` must be those of process 0, else the job stops and says both. on_stop() is called once, when no launch may
+    // begin any more, from any thread.
     Control(Wire& wire, std::string settings, std::function<void()> on_stop);
     // Waits until every process is there, so that nobody misses the last messages.
     ~Control();
@@ -67,7 +68,7 @@ private:
     std::string reason_;
     bool kick_ = false;
 
-    // Of the watching thread alone:
+    // Used only by the watching thread:
     std::vector<std::pair<int, std::string>> sending_;
     std::string own_message_;
     bool told_ = false, quiet_ = false, left_ = false;

@@ -1,5 +1,5 @@
-// A reduction by its owners: every member's values of a piece go to the part that owns it, which adds them in ascending position,
-// or, of an all-to-all, keeps them side by side.
+// A reduction by its owners: every member's values of a piece go to the part that owns it, which adds them in ascending
+// position, or, of an all-to-all, keeps them side by side.
 #pragma once
 
 #include "comm/processes/targets.h"

@@ -23,8 +23,8 @@ struct PendingSend {
     std::vector<Message> messages;
 };
 
-// What the members of a group in this process share on one channel. `start` closes when the job stops, the others never: a member
-// that has passed `start` reaches the end of the launch.
+// What the members of a group in this process share on one channel. `start` closes when the job stops, the others never: a
+// member that has passed `start` reaches the end of the launch.
 struct Channel {
     Arrivals start, middle, finish;
     std::vector<Requests> launch;   // [members], of those here, written before they arrive at start

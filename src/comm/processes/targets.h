@@ -29,7 +29,8 @@ int64_t staged_limit(const Link& link, int64_t pieces, int64_t element_bytes);
 inline Rows rows_of(const std::byte* operand, const Job& job, int64_t element_bytes) {
     return {operand + first_element(job.target->from, job.piece) * element_bytes, job.target->from.stride};
 }
-// The result of a job, from sources in ascending position, at its place in the target; of operands that stay apart their pieces.
+// The result of a job, from sources in ascending position, at its place in the target;
+// of operands that stay apart their pieces.
 void store(const Operands& operands, std::span<const Rows> sources, const Job& job);
 
 }  // namespace lockstep::comm::processes

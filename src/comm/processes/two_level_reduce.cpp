@@ -27,7 +27,8 @@ TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const
     within.ins.assign(first, first + each);
 }
 
-// The pieces of a window that the owners of a slot get: f(host, target, its area of the operand, of the staging, of the result).
+// The pieces of a window that the owners of a slot get:
+// f(host, target, its area of the operand, of the staging, of the result).
 template <class F>
 void TwoLevelReduce::each_piece(int slot, int64_t window, F f) const {
     for (int host = 0; host < hosts_; ++host) {

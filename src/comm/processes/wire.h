@@ -33,8 +33,8 @@ public:
     // buffer stays in use until no process receives.
     virtual void drop(Ticket ticket) = 0;
 
-    // Control messages: small, copied, in order from one process to another. From one thread only. poll() also moves on all other
-    // messages under way.
+    // Control messages: small, copied, in order from one process to another. From one thread only. poll() also moves on all
+    // other messages under way.
     virtual void post(int to, std::string message) = 0;
     virtual bool poll(int& from, std::string& message) = 0;
 };

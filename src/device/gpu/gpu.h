@@ -23,7 +23,8 @@ struct Found {
 Found find();
 // Of the calling thread's GPU, by all programs: arenas, and what libraries and the driver keep.
 int64_t used_bytes();
-// Multiply-adds twice a second, without sparsity, from the vendor's data sheets; 0: the name is not known. dtype: "f32", "bf16".
+// Multiply-adds twice a second, without sparsity, from the vendor's data sheets; 0: the name is not known.
+// dtype: "f32", "bf16".
 double peak_flops_per_s(std::string_view name, std::string_view dtype);
 
 // One that find() has found. `add_one`: starts a kernel that adds one to a counter of pinned memory.

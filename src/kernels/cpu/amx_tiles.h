@@ -1,6 +1,6 @@
-// Products of bfloat16 by AMX: C is made in blocks of 2 x 2 tiles of 16 x 16 floats; a step of the sum takes two tiles of 16 rows
-// x 32 bfloat16 of A and two of 16 pairs x 16 columns of B. Four loads for four products: what eight tiles allow at best. Include
-// only from sources compiled for AMX.
+// Products of bfloat16 by AMX: C is made in blocks of 2 x 2 tiles of 16 x 16 floats; a step of the sum takes two tiles of 16
+// rows x 32 bfloat16 of A and two of 16 pairs x 16 columns of B. Four loads for four products: what eight tiles allow at best.
+// Include only from sources compiled for AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -33,7 +33,7 @@ struct TileMath {
     static constexpr int kRows = 32, kColumns = 32;
     static int64_t steps(int64_t k) { return round_up(k, kStep) / 2; }
 
-    // Panels of two tiles beside each other, tile after tile along K. Reads run along memory.
+    // Panels of two tiles next to each other, tile after tile along K. Reads run along memory.
     template <Side side>
     static void pack_block(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p0, int64_t k, Bf16Pair* to) {
         pack_block<side>(x, outer, count, p0, k, to, steps(k));
@@ -145,7 +145,7 @@ private:
                 const BitVec high = reinterpret_cast<BitVec>(load(from + (2 * i + 1) * x.stride));
                 block[i] = reinterpret_cast<Vec>(low >> 16 | high);
             }
-        } else {  // [outer][pair], as they stand
+        } else {  // [outer][pair], as they are
             const Bf16* from = x.data + outer * x.stride + p;
 #pragma GCC unroll 16
             for (int i = 0; i < kLanes; ++i) __builtin_memcpy(&block[i], from + i * x.stride, sizeof(Vec));

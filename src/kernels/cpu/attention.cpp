@@ -1,5 +1,6 @@
 // Forward attention. Lanes are queries: a block of scores is held transposed, [keys, queries], so that the softmax needs
-// no sum across lanes and the block is at once an operand of the product with V. Compiled once per instruction set, and for AMX.
+// no sum across lanes and the block is at once an operand of the product with V.
+// Compiled once per instruction set, and for AMX.
 #include "kernels/cpu/attention.h"
 
 #include <limits>

@@ -28,7 +28,7 @@ template <class T>
 using Attention = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
                        const T* v, T* out, float* lse, void* workspace);
 extern Typed<Attention> attention;
-extern const Typed<Attention> attention_amx;  // of bfloat16 alone, where has_amx() (matmul.h)
+extern const Typed<Attention> attention_amx;  // only of bfloat16, where has_amx() (matmul.h)
 
 // The same for one query a sequence (or few) over many keys: decoding with a cache.
 extern Typed<Attention> attention_row;

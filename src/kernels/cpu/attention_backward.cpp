@@ -114,7 +114,7 @@ void probabilities(const BackwardScratch& scratch, float* p, float* ds, int64_t 
     }
 }
 
-// P, of what was kept alone, and dS.
+// P, only from what was kept, and dS.
 template <bool Drops>
 void score_gradients(float* p, float* ds, const float* delta, int64_t column, Range queries, float drop_scale) {
     for (int64_t s = queries.begin; s < queries.end; ++s) {
@@ -139,7 +139,7 @@ void clear_rows(float* column, Range rows) {
     }
 }
 
-// A block of keys beside the current block of queries.
+// A block of keys paired with the current block of queries.
 struct BlockPair {
     int64_t block;
     Visibility seen;

@@ -1,6 +1,6 @@
-// The products of attention's blocks, made in one of two ways: of floats, or of bfloat16 by AMX. Each is a struct `Products` in a
-// header of its own; the sums are floats in both. A block is kBlock tokens x head_dim. Scores, probabilities and their gradients
-// stand as floats, `to` and `x` below, rows kBlock apart, and are made and used in columns of kTileColumns.
+// The products of attention's blocks, made in one of two ways: of floats, or of bfloat16 by AMX. Each is a struct `Products` in
+// a header of its own; the sums are floats in both. A block is kBlock tokens x head_dim. Scores, probabilities and their
+// gradients are floats, `to` and `x` below, rows kBlock apart, and are made and used in columns of kTileColumns.
 //   Element, kKernel: of an operand; whose sizes of blocks it takes (attention_plan.h)
 //   kTakes<T>: tokens may be stored as T
 //   kScalesQueries: scale_queries scales; where it does not, the sums of what queries are an operand of are to be scaled

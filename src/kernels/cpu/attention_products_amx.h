@@ -1,6 +1,6 @@
-// Attention's products (attention_products.h) by AMX, of tokens in bfloat16: operands lie in panels of tiles, and what is left is
-// filled up with zeros. Probabilities and their gradients are rounded to bfloat16, a column at a time; denormal numbers count as
-// zero.
+// Attention's products (attention_products.h) by AMX, of tokens in bfloat16: operands lie in panels of tiles, and what is left
+// is filled up with zeros. Probabilities and their gradients are rounded to bfloat16, a column at a time; denormal numbers
+// count as zero.
 #pragma once
 
 #include "kernels/cpu/amx_tiles.h"

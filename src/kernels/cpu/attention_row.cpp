@@ -1,5 +1,5 @@
-// Attention of few queries over many keys: one token against a cache. Nothing is dropped and nothing packed, every key and value
-// is read once for all queries of its group. Compiled once per instruction set.
+// Attention of few queries over many keys: one token against a cache. Nothing is dropped and nothing packed, every key and
+// value is read once for all queries of its group. Compiled once per instruction set.
 #include <limits>
 
 #include "kernels/cpu/attention.h"

@@ -27,7 +27,7 @@ void add_of_type(Registry& r) {
     add<MaskPadding<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
 }
 
-// A narrow T, and float beside it.
+// A narrow T, and float with it.
 template <class T>
 void add_narrow(Registry& r) {
     add<Einsum<T, T>, Einsum<T, float>, Addmm<T>>(r);

@@ -45,7 +45,7 @@ template <class T>
 using SwiGluBackward = void(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
 extern Typed<SwiGluBackward> swiglu_backward;
 
-// The same where gate and up of a row stand one behind the other: both, d_both [rows, 2, n]; y, dy [rows, n]. d_both may alias
+// The same where gate and up of a row are one behind the other: both, d_both [rows, 2, n]; y, dy [rows, n]. d_both may alias
 // both.
 template <class T>
 using SwiGluPacked = void(ThreadPool& pool, int64_t rows, int64_t n, const T* both, T* y);

@@ -20,7 +20,7 @@ void use_isa(Isa wanted);
 const char* name(Isa isa);
 // All that kernels of this process may use: "avx512, avx512_bf16, amx". Processes whose texts differ may compute other bits.
 std::string instruction_sets();
-// The same as a value, with what this build has beside them: of this processor, no more than isa().
+// The same as a value, with what this build adds to them: of this processor, no more than isa().
 InstructionSets instruction_sets_here();
 
 }  // namespace lockstep::kernels::cpu

@@ -114,7 +114,7 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
     ensure(std::is_same_v<Out, float> || (result_ == Result::narrow && !before), "Matmul::run: not prepared for a narrow result");
     ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
-           "Matmul::run: oneDNN adds to what stands in C only");
+           "Matmul::run: oneDNN adds only to what is in C");
     ensure(kernel_ != MatmulKernel::amx || has_amx(), "Matmul::run: this processor has no AMX for bfloat16");
     const bool of_bf16 = kernel_ == MatmulKernel::bf16_dot || kernel_ == MatmulKernel::amx;
     ensure((!of_bf16 || std::is_same_v<In, Bf16>)&&(kIsFloat || kernel_ != MatmulKernel::onednn),

@@ -1,6 +1,6 @@
-// Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or something plus the same. Operands are float, or
-// of a narrow type (Bf16, F16) with C in it or in float; products and sums are float in any case, and a narrow C is rounded once
-// and cannot be added to. A
+// Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or something plus the same. Operands are float,
+// or of a narrow type (Bf16, F16) with C in it or in float; products and sums are float in any case, and a narrow C is rounded
+// once and cannot be added to. A
 // Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is deterministic:
 // threads share out M and N, never K, so the bits do not depend on the number of threads.
 #pragma once
@@ -14,8 +14,8 @@
 namespace lockstep::kernels::cpu {
 
 enum class Transpose { no, yes };
-// packed and onednn multiply floats, bf16_dot pairs of bfloat16: fast where the processor has that instruction at full rate. amx
-// multiplies tiles of bfloat16, where the processor can and the system lets it.
+// packed and onednn multiply floats, bf16_dot pairs of bfloat16: fast where the processor has that instruction at full rate.
+// amx multiplies tiles of bfloat16, where the processor can and the system lets it.
 enum class MatmulKernel { packed, onednn, bf16_dot, amx };
 bool has_bf16_dot();      // the instruction; elsewhere bf16_dot is right and slow
 bool prefers_bf16_dot();  // where nothing was measured: at twice the rate of floats on AMD, at half of it on Intel

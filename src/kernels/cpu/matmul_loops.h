@@ -26,7 +26,7 @@ struct Operand {
     bool along_outer;
 };
 
-// Where the sums over the blocks of K before this one stand, if there are any, and where to put the sums with this one.
+// Where the sums over the blocks of K before this one are, if there are any, and where to put the sums with this one.
 template <class Out>
 struct Target {
     const float* partial;  // or nullptr
@@ -66,7 +66,7 @@ void multiply_blocks(int64_t m, int64_t n, int64_t steps, const typename Math::E
     }
 }
 
-// With narrow results the sums over blocks of K before the last stand in `workspace`, as floats.
+// With narrow results the sums over blocks of K before the last are in `workspace`, as floats.
 template <class In, class Out, class Math>
 void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, const Out* start, float* workspace) {
     const Operand<In> left{a, s.lda, s.transpose_a == Transpose::yes}, right{b, s.ldb, s.transpose_b == Transpose::no};

@@ -112,7 +112,7 @@ private:
             for (int64_t i = 0; i < width; ++i) to[i] = {low[i].bits, p + 1 < k ? high[i].bits : uint16_t{0}};
         }
     }
-    // Contiguous along K: pairs stand side by side, and are transposed as 32-bit numbers.
+    // Contiguous along K: pairs are side by side, and are transposed as 32-bit numbers.
     template <int Width>
     static void pack_columns(const Bf16* from, int64_t stride, int64_t width, int64_t k, Bf16Pair* to) {
         for (int64_t i = 0; i < width; ++i) {

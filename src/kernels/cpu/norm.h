@@ -21,9 +21,9 @@ using AddRmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const S* x, c
                         T* y, float* rstd);
 extern TypedNorm<AddRmsNorm> add_rms_norm;
 
-// dw: [n], replaced or added to; dx may alias dy. also: [rows, n], added to dx, or nullptr; dx may alias it. Each thread sums dw
-// over its rows into `workspace` (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order of
-// the threads.
+// dw: [n], replaced or added to; dx may alias dy. also: [rows, n], added to dx, or nullptr; dx may alias it. Each thread sums
+// dw over its rows into `workspace` (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order
+// of the threads.
 template <class S, class W>
 using RmsNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const S* dy, const S* x, const W* w, const float* rstd,
                              const S* also, S* dx, float* dw, bool accumulate_dw, void* workspace);

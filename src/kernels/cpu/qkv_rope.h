@@ -1,5 +1,5 @@
-// Queries, keys and values of attention: x [tokens, hidden] times the weight [rows, hidden], which holds the rows of queries, of
-// keys, then of values. A thread makes whole rows of each and rotates its queries and keys while they are in its cache.
+// Queries, keys and values of attention: x [tokens, hidden] times the weight [rows, hidden], which holds the rows of queries,
+// of keys, then of values. A thread makes whole rows of each and rotates its queries and keys while they are in its cache.
 #pragma once
 
 #include "kernels/cpu/matmul.h"

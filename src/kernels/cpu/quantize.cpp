@@ -19,7 +19,7 @@ constexpr uint32_t kInfinity = 0x7f800000;
 
 float power_of_two(int e) { return std::bit_cast<float>(static_cast<uint32_t>(e + 127) << 23); }
 
-// Hardware fetches ahead within a page, of which a few blocks are one: these bytes of a later block are asked for here.
+// Hardware fetches ahead within a page, and a few blocks are a page: these bytes of a later block are asked for here.
 constexpr int64_t kBytesAhead = 8192;
 template <int64_t bytes>
 void fetch_ahead(const void* of) {
@@ -48,7 +48,7 @@ int exponent_of(uint32_t most, int least) {
     return std::clamp(most == 0 ? least : e, least, 126);
 }
 
-// Adding 1.5 x 2^23 rounds to an integer, which then stands in the low bits.
+// Adding 1.5 x 2^23 rounds to an integer, which is then in the low bits.
 int8_t nearest(float v) { return static_cast<int8_t>(std::bit_cast<int32_t>(v + 12582912.0f) - 0x4b400000); }
 
 template <class T, int64_t bits, bool at_random>

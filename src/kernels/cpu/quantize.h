@@ -1,5 +1,5 @@
-// Between floats and blocks of int8 or int4 (base/quantized.h), in one pass over memory. T: how the floats are stored. Results do
-// not depend on the number of threads.
+// Between floats and blocks of int8 or int4 (base/quantized.h), in one pass over memory. T: how the floats are stored. Results
+// do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // One vector type per instruction set, for the sources that are compiled once per set (see CMakeLists.txt). Everything
-// here lives in a namespace named after the set, so copies never meet at link time; include it from such sources only.
+// here lives in a namespace named after the set, so copies never collide at link time; include it from such sources only.
 // Built on the compiler's vector extensions: the same code serves AVX-512, AVX2 with FMA, SSE2 and other architectures.
 // load and store take float, Bf16 or F16: a kernel that is a template on its storage type computes in float for all. A new type
 // needs widen and narrow here.

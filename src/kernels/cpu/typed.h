@@ -49,11 +49,11 @@ template <template <class> class Kernel>
 using Typed = CopiesOfOne<Kernel, float, Bf16, F16>;
 
 // A kernel at the border of the residual stream: what belongs to the stream is stored as S, everything else as T. They are one
-// type, or the stream is float beside a narrow one (training.fp32_residual_connection).
+// type, or the stream is float and the other narrow (training.fp32_residual_connection).
 template <template <class, class> class Kernel>
 using TypedOnStream = CopiesOfTwo<Kernel, Stored<float>, Stored<Bf16>, Stored<float, Bf16>, Stored<F16>, Stored<float, F16>>;
 
-// A norm: what it reads and writes as above, and its weights (and bias), stored as W. They are T, or float beside a narrow type
+// A norm: what it reads and writes as above, and its weights (and bias), stored as W. They are T, or float where T is narrow
 // (training.mixed_precision_norm).
 template <template <class, class, class> class Kernel>
 using TypedNorm =

@@ -1,4 +1,4 @@
-// Workspace sizes that do not depend on the instruction set. (Those of matmul and attention are beside their plans.)
+// Workspace sizes that do not depend on the instruction set. (Those of matmul and attention are next to their plans.)
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"

@@ -15,9 +15,9 @@ inline constexpr const char* kAttentionName = "cudnn";
 // order, keeps the gradients of all scores: heads x seq x seq of 2 bytes (cuDNN before 9.25, and on Hopper).
 inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30;
 
-// What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans): for
-// backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added up;
-// before 10.0 the gradients of the scores, in tiles.
+// What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans):
+// for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added
+// up; before 10.0 the gradients of the scores, in tiles.
 inline int64_t attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
     const bool is_hopper = compute_capability >= 90 && compute_capability < 100, keeps_scores = compute_capability < 100;
     if (!p.backward) return is_hopper ? 256 : 0;
@@ -48,8 +48,8 @@ AttentionProblem problem_of(const KernelContext& c, size_t query) {
     return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1};
 }
 
-// cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace, behind
-// sums of 4 bytes a row, to odd addresses.
+// cuDNN is not asked for shorter sequences, since it refuses some of them, nor for odd ones, which would set its own workspace,
+// behind sums of 4 bytes a row, to odd addresses.
 inline constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
 
 // Why cuDNN does not serve an op of attention.

@@ -39,8 +39,8 @@ struct Addmm : Matmul<In, Out> {
     using Types = Out(Out, In, In);
 };
 
-// Products with an epilogue (cublasLtEpilogue_t). The bias lies along the columns of the row-major result; the auxiliary matrix,
-// GELU's operand, has the result's shape and type, and rows of a multiple of kAuxColumns elements.
+// Products with an epilogue (cublasLtEpilogue_t). The bias lies along the columns of the row-major result; the auxiliary
+// matrix, GELU's operand, has the result's shape and type, and rows of a multiple of kAuxColumns elements.
 inline constexpr int64_t kAuxColumns = 8;
 // From Hopper on. On an RTX 4090 these epilogues were slower than GELU in a kernel of its own (llm.c's pull request 653).
 inline constexpr int kGeluComputeCapability = 90;

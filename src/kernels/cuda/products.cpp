@@ -82,7 +82,7 @@ struct Operands {
     const void* aux = nullptr;   // GELU's operand [m, n]: written with a bias, else read
 };
 
-// A row-major product C [m, n] = or += A [m, k] B [n, k]^T, where A and B may stand transposed. Its transpose is what cuBLASLt
+// A row-major product C [m, n] = or += A [m, k] B [n, k]^T, where A and B may be transposed. Its transpose is what cuBLASLt
 // computes: C^T [n, m] in columns has the bytes of C in rows.
 class Product {
 public:

@@ -1,6 +1,6 @@
-// Products of matrices by cuBLASLt: einsum, addmm, and products with a bias, GELU or its backward as their epilogue, in float32,
-// bfloat16 and float16, with sums in float32. The same bits in every run: what reduces by atomics is not asked for, nor are the
-// epilogues that sum up the gradient of a bias.
+// Products of matrices by cuBLASLt: einsum, addmm, and products with a bias, GELU or its backward as their epilogue, in
+// float32, bfloat16 and float16, with sums in float32. The same bits in every run: what reduces by atomics is not asked for,
+// nor are the epilogues that sum up the gradient of a bias.
 #pragma once
 
 #include <vector>

@@ -16,7 +16,7 @@ __device__ double get(const AnyIn& x, int64_t i) {
     }
     return 0;
 }
-// Floats alone.
+// Only floats.
 __device__ void put(const AnyOut& y, int64_t i, double value) {
     if (y.adds) value += get({y.data, y.type}, i);
     switch (y.type) {

@@ -15,7 +15,7 @@ struct AnyIn {
 struct AnyOut {
     void* data;
     Dtype type;
-    bool adds = false;  // to what stands there
+    bool adds = false;  // to what is there
 };
 
 // Any einsum: for each element of the result, the sum over the inner dims of the product of all operands.
@@ -61,7 +61,7 @@ void exp_shifted(Stream stream, int64_t rows, int64_t n, AnyIn x, AnyIn of_row, 
 // Adds one, for the host to read while the queue goes on.
 void add_one(Stream stream, uint64_t* counter);
 
-// The scalars of a step, in double, where they stand (kernels/step_control.h).
+// The scalars of a step, in double, where they are (kernels/step_control.h).
 void owned(Stream stream, const double* x, double* y);  // without x: zero
 void inverse_count(Stream stream, const double* x, AnyOut y);
 struct Control {

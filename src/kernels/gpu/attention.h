@@ -17,8 +17,8 @@ template <class T>
 void attention(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v, T* out,
                float* lse, void* workspace);
 
-// d_q, d_k, d_v are replaced. Gradients of queries and those of keys have a kernel each, which computes the probabilities again:
-// so that nothing is added atomically.
+// d_q, d_k, d_v are replaced. Gradients of queries and those of keys have a kernel each, which computes the probabilities
+// again: so that nothing is added atomically.
 template <class T>
 void attention_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);

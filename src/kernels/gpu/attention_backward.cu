@@ -22,8 +22,9 @@ struct Sizes {
         (2 * kOwn + kStages * 2 * kOther) * kStride * 2 + Own::bytes(kOwn) + kStages * Other::bytes(kOther);
 };
 
-// Own and other rows come in pairs: keys and values, or queries and d_out. own[0] other[0] are scores, own[1] other[1] gradients
-// of probabilities; d[0] = ds other[0] and, of keys alone, d[1] = p other[1]. Keys sum over all members of their group.
+// Own and other rows come in pairs: keys and values, or queries and d_out. own[0] other[0] are scores, own[1] other[1]
+// gradients of probabilities; d[0] = ds other[0] and, only for keys, d[1] = p other[1].
+// Keys sum over all members of their group.
 template <class T, int D, bool own_keys>
 __global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Backward<T> a) {
     using Z = Sizes<D, own_keys>;

@@ -11,7 +11,7 @@ struct Forward {
     AttentionMask mask;
     unsigned window;
     Bounds* bounds;  // of tiles of keys
-    int parts;       // of the keys, each of which other blocks have
+    int parts;       // of the keys, each of them in other blocks
     const T *q, *k, *v;
     T* out;
     float* lse;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void copy_tokens(const Backward<T>& a, int batch, int
 }
 
 // Of the forward pass: `size` queries, row r being member r % group of token r / group, and a part of the keys. Blocks of one
-// head stand side by side, those that have most to do under a causal mask first.
+// head are side by side, those that have most to do under a causal mask first.
 struct ForwardBlock {
     int64_t heads;
     int size, first, rows, group, batch, head, part;
@@ -120,8 +120,8 @@ struct ForwardBlock {
     }
 };
 
-// Of the backward pass: `size` keys of a head, or queries of a member of its group. The other side are queries of each member, or
-// keys. Blocks stand as above.
+// Of the backward pass: `size` keys of a head, or queries of a member of its group. The other side are queries of each member,
+// or keys. Blocks are placed as above.
 template <bool own_keys>
 struct BackwardBlock {
     int first, batch, head, member, last_member;

@@ -1,6 +1,6 @@
-// Attention by multiply-adds of floats: for float32, and for rows that cannot be read 16 bytes at a time. Everything is float in
-// shared memory. A warp owns kOwn queries, or keys; in tiles of the other side each lane has a row; of sums over a tile each lane
-// has every 32nd column.
+// Attention by multiply-adds of floats: for float32, and for rows that cannot be read 16 bytes at a time. Everything is float
+// in shared memory. A warp owns kOwn queries, or keys; in tiles of the other side each lane has a row; of sums over a tile each
+// lane has every 32nd column.
 #include <algorithm>
 
 #include "kernels/gpu/attention.h"

@@ -67,7 +67,7 @@ __device__ __forceinline__ void add_scores(float (&sum)[M][N / 8][4], const T* l
         }
     }
 }
-// sum [16 M, Columns] += p [16 M, N] x [N, Columns of D], p as it stands in a warp's sums, rounded to T.
+// sum [16 M, Columns] += p [16 M, N] x [N, Columns of D], p as it is in a warp's sums, rounded to T.
 template <int D, class T, int M, int N, int Columns>
 __device__ __forceinline__ void add_products(float (&sum)[M][Columns / 8][4], const float (&p)[M][N / 8][4], const T* x) {
     UNROLL

@@ -1,6 +1,6 @@
-// What kernels of attention share. A block of threads owns some queries, or keys, of a head; it goes through the other side, keys
-// or queries, a tile at a time, and leaves out tiles that the mask hides. Which those are follows from bounds of the positions
-// and documents of each tile.
+// What kernels of attention share. A block of threads owns some queries, or keys, of a head; it goes through the other side,
+// keys or queries, a tile at a time, and leaves out tiles that the mask hides. Which those are follows from bounds of the
+// positions and documents of each tile.
 #pragma once
 
 #include "base/random.h"

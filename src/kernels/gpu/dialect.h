@@ -50,7 +50,8 @@ struct Grid {
     unsigned blocks, threads;  // of a block
     unsigned shared_bytes = 0;
 };
-// For which a launch can ask: that of gfx90a, and of sm_80, which has the least of NVIDIA's that these kernels are compiled for.
+// For which a launch can ask: that of gfx90a, and of sm_80,
+// which has the least of NVIDIA's that these kernels are compiled for.
 #if defined(__HIPCC__)
 inline constexpr unsigned kMostSharedBytes = 64 << 10;
 #else
@@ -280,7 +281,7 @@ bool is_wide(int64_t n, const T*... begins) {
     return n % kWide == 0 && ((reinterpret_cast<uintptr_t>(begins) % sizeof(Chunk) == 0) && ...);
 }
 
-// `of` all values of `Threads` threads that stand side by side, in one order, for each of them. `parts`: shared, one for each 32
+// `of` all values of `Threads` threads that are side by side, in one order, for each of them. `parts`: shared, one for each 32
 // threads of the block; not needed for 32.
 template <int Threads, class T, class F>
 __device__ __forceinline__ T reduce_over(T v, T* parts, F of) {

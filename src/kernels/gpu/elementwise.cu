@@ -116,7 +116,7 @@ struct SwiGluBackwardOf {
     }
 };
 
-// Gate and up of a row [n] stand one behind the other. Of fewer than 2^31 elements: a division of 64 bits takes the registers
+// Gate and up of a row [n] are one behind the other. Of fewer than 2^31 elements: a division of 64 bits takes the registers
 // that the elements need.
 template <class T>
 struct SwiGluPackedOf {

@@ -69,7 +69,7 @@ void begin(Registers& first, char* memory, size_t bytes, void (*enter)()) {
 }
 #endif
 
-// A stack to run on. The address sanitizer is told of every change, and forgets what it knew of memory that begins anew.
+// A stack to run on. The address sanitizer is informed of every change, and forgets what it knew of memory that begins anew.
 struct Stack {
     Registers registers{};
     const void* memory = nullptr;
@@ -102,7 +102,7 @@ void switch_to(Stack& from, const Stack& to) {
 #endif
 }
 
-// Threads that meet: how many have come, and at which place of the source.
+// Threads that wait for each other: how many have come, and at which place of the source.
 struct Meeting {
     unsigned arrived = 0, generation = 0;
     Where where;
@@ -182,9 +182,9 @@ public:
     }
 
     void run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order);
-    void barrier(const Where& where) { meet(meeting_, alive_, where); }
+    void barrier(const Where& where) { join(meeting_, alive_, where); }
     const Posted* post(const void* own, size_t bytes, const Where& where);
-    void taken(const Where& where) { meet(warp().meeting, kLanes, where); }
+    void taken(const Where& where) { join(warp().meeting, kLanes, where); }
     void start_copy(const Copy& copy);
     void end_group_of_copies() { ++fibers_[current_].groups; }
     void await_copies(unsigned groups_left);
@@ -192,7 +192,7 @@ public:
 private:
     static void enter();
     void end();
-    void meet(Meeting& meeting, unsigned members, const Where& where);
+    void join(Meeting& meeting, unsigned members, const Where& where);
     static void pass(Meeting& meeting) { meeting.arrived = 0, ++meeting.generation; }
     void begin_on_a_stack(Fiber& f);
     bool can_go_on(const Fiber& f) const { return !f.ended && (!f.waits || f.waits->generation != f.generation); }
@@ -290,7 +290,7 @@ void Block::end() {
     std::abort();
 }
 
-void Block::meet(Meeting& meeting, unsigned members, const Where& where) {
+void Block::join(Meeting& meeting, unsigned members, const Where& where) {
     if (meeting.arrived == 0) meeting.where = where;
     if (!same(meeting.where, where))
         refuse(fmt::format("some threads of a block are at {}, others at {}", line_of(meeting.where), line_of(where)));
@@ -305,7 +305,7 @@ const Posted* Block::post(const void* own, size_t bytes, const Where& where) {
     if (w.alive < kLanes) refuse(fmt::format("only {} lanes of a warp are left at {}", w.alive, line_of(where)));
     if (bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
     std::memcpy(w.posted[current_ % kLanes], own, bytes);
-    meet(w.meeting, kLanes, where);
+    join(w.meeting, kLanes, where);
     return w.posted;
 }
 

@@ -2,8 +2,8 @@
 // block is a fiber, which leaves the processor only at a barrier of its block or an exchange with its warp. What a GPU leaves
 // undefined is refused here with a line of the source: lanes of a warp that wait at different places, a barrier that not all
 // threads reach, an exchange with a lane that has ended. Shared memory that is sized at the launch starts as NaN. A warp runs
-// until all of its lanes wait for others or have ended, then the next one does: the warps of a block drift as far apart as a GPU
-// lets them. In which order they run is chosen (Order). A kernel whose result depends on it has a race.
+// until all of its lanes wait for others or have ended, then the next one does: the warps of a block drift as far apart as a
+// GPU lets them. In which order they run is chosen (Order). A kernel whose result depends on it has a race.
 #pragma once
 
 #include <cstddef>

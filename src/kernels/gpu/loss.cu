@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(kBlock)
     });
 }
 
-// A block has a row, of which it keeps what its shared memory holds: the row comes from memory once, and what is left of it a
-// second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein, 2018).
-// `held`: elements, of whole passes of the block.
+// A block has a row and keeps what its shared memory holds of it: the row comes from memory once, and what is left of it a
+// second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein,
+// 2018). `held`: elements, of whole passes of the block.
 template <int Threads, int W, class T>
 __global__ void __launch_bounds__(Threads)
     cross_entropy_gradient_kernel(int n, int held, const float* d_nll, const float* d_t, const float* logits,
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Threads)
     const int64_t row = block();
     const float* const x = logits + row * n;
     const int column = targets[row] >= 0 && targets[row] < n ? targets[row] : -1;
-    const float of_target = column >= 0 ? x[column] : 0.0f;  // before the gradient stands in its place
+    const float of_target = column >= 0 ? x[column] : 0.0f;  // before the gradient is in its place
     const int begin = static_cast<int>(thread()) * W;
     float most = -INFINITY, sum = 0;
     Floats<W> next = {};

@@ -1,4 +1,5 @@
-// Cross-entropy on a shard of the vocabulary, in pieces between which ranks reduce. Shapes and formulas as in kernels/cpu/loss.h.
+// Cross-entropy on a shard of the vocabulary, in pieces between which ranks reduce.
+// Shapes and formulas as in kernels/cpu/loss.h.
 #pragma once
 
 #include "kernels/gpu/types.h"

@@ -1,6 +1,6 @@
-// Products of small matrices by a warp, their operands from shared memory, and copies into shared memory that go on beside other
-// work: mma, ldmatrix and cp.async of NVIDIA, and the same for HIP by exchanges between lanes. Lane l holds, with g = l / 4 and
-// t = l % 4, two elements a word, the lower half first:
+// Products of small matrices by a warp, their operands from shared memory, and copies into shared memory that overlap with
+// other work: mma, ldmatrix and cp.async of NVIDIA, and the same for HIP by exchanges between lanes. Lane l holds, with g = l /
+// 4 and t = l % 4, two elements a word, the lower half first:
 //   left [16 rows, 16]: rows g, g + 8, g, g + 8; columns 2t and 2t + 1, in words 2 and 3 plus 8
 //   right [16, 8 columns]: column g; rows 2t and 2t + 1, in word 1 plus 8
 //   sum [16, 8], floats: row g, in 2 and 3 plus 8; columns 2t, 2t + 1, 2t, 2t + 1
@@ -96,7 +96,7 @@ __device__ __forceinline__ void mma_16x8x16(float (&sum)[4], const uint32_t (&le
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
 
-// Four 8 x 8 matrices from shared memory, a word of each, as they stand or transposed. row: of lanes 8 i and following, the rows
+// Four 8 x 8 matrices from shared memory, a word of each, as they are or transposed. row: of lanes 8 i and following, the rows
 // of matrix i, multiples of 16 bytes.
 template <bool transposed, class T>
 __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], const T* row) {

@@ -18,7 +18,7 @@ void fill_zero(Stream stream, int64_t bytes, void* to);
 // Each of `count` matrices x [rows, columns] becomes [columns, rows].
 void transpose(Stream stream, int64_t count, int64_t rows, int64_t columns, const float* x, float* out);
 
-// Row i of x [count, row bytes] becomes row positions[i] of its sequence, of which each has `seq` rows of x and `length` of the
+// Row i of x [count, row bytes] becomes row positions[i] of its sequence, each of which has `seq` rows of x and `length` of the
 // cache. Other positions are written nowhere.
 struct Append {
     int64_t count, seq, length, row_bytes;

@@ -6,8 +6,8 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
-// The norm of s = x + residual, or, without a residual, of x (s is not written). y = (x - mean) rstd w + b; RMSNorm has neither a
-// mean nor b. x, residual, s, y: [rows, n]; w, b: [n]; mean, rstd: [rows]. s may alias x or residual, y what is of its type.
+// The norm of s = x + residual, or, without a residual, of x (s is not written). y = (x - mean) rstd w + b; RMSNorm has neither
+// a mean nor b. x, residual, s, y: [rows, n]; w, b: [n]; mean, rstd: [rows]. s may alias x or residual, y what is of its type.
 template <class S, class T, class W>
 struct Norm {
     const S *x, *residual;
@@ -83,13 +83,13 @@ struct NormBackward {
     float* sums;
 };
 
-// With g = dy w and xn = (x - mean) rstd: dx = rstd (g - mean(g) - xn mean(g xn)) + also; sums of dy xn, and of dy, over the rows
-// of a block. RMSNorm has no mean(g).
+// With g = dy w and xn = (x - mean) rstd: dx = rstd (g - mean(g) - xn mean(g xn)) + also; sums of dy xn, and of dy, over the
+// rows of a block. RMSNorm has no mean(g).
 template <int Threads, int W, bool centered, class S, class Weight>
 __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel(int64_t rows, int n, NormBackward<S, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
     SHARED_MEMORY(float, shared);
-    // Pieces of a row that a thread keeps as they are stored; beside the sums it has registers for no more.
+    // Pieces of a row that a thread keeps as they are stored; next to the sums it has registers for no more.
     constexpr int kKept = centered ? 1 : sizeof(S) == 2 ? kHeld : 2, kAlsoKept = sizeof(S) == 2 ? kKept : 0;
     using Piece = Waiting<W, S>;
     float* const sums_w = a.sums + static_cast<int64_t>(block()) * n;

@@ -8,7 +8,7 @@ namespace lockstep::kernels::gpu {
 inline constexpr int kBlock = 256;
 inline constexpr int kHeld = 4;  // pieces of a row that a thread keeps in registers; it reads the others again
 
-// f(k, i): the piece of W elements from i on; k < kHeld is its number, kHeld stands for all others.
+// f(k, i): the piece of W elements from i on; k < kHeld is its number, kHeld represents all others.
 template <int Threads, int W, class F>
 __device__ __forceinline__ void for_pieces(int n, F f) {
     int i = static_cast<int>(thread() % Threads) * W;
@@ -56,7 +56,8 @@ public:
             store(memory_ + i, sum);
         }
     }
-    // Into sums [n] of the block. Where rows are short, each of the block's groups has some: they are added in the groups' order.
+    // Into sums [n] of the block. Where rows are short, each of the block's groups has some:
+    // they are added in the groups' order.
     __device__ void write(int n, float* sums, float* shared) {
         const int group = static_cast<int>(thread()) / Threads;
         float* const own = Threads == kBlock ? sums : shared + group * n;

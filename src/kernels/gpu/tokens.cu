@@ -61,7 +61,8 @@ struct Listed {
     }
 };
 
-// A block has a part of the columns and of the ids: nobody else adds to its rows, and each has one order of sums, that of tokens.
+// A block has a part of the columns and of the ids:
+// nobody else adds to its rows, and each has one order of sums, that of tokens.
 template <int W, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
     embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t column_blocks, const int32_t* ids, int64_t first_id,
@@ -144,8 +145,8 @@ struct RopeOf {
     }
 };
 
-// Of W pairs of up to kHeads heads of a token, which have the same sines. Indices of fewer than 2^31: a division of 64 bits takes
-// the registers that the elements need.
+// Of W pairs of up to kHeads heads of a token, which have the same sines. Indices of fewer than 2^31: a division of 64 bits
+// takes the registers that the elements need.
 constexpr int kHeads = 4;
 template <class T, bool splits>
 struct MoveQkv {

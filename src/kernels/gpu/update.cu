@@ -5,7 +5,7 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
-// Where the scalars stand in a control, as StepControl::read has them.
+// Where the scalars are in a control, as StepControl::read has them.
 enum Control { kLr, kClip, kCommit, kBiasCorrection1, kBiasCorrection2 };
 
 // As the loop over elements needs them.

@@ -1,5 +1,5 @@
-// The updates of optimizers and the sum of squares of gradients. Formulas as in kernels/cpu/optimizer.h. The scalars of the step
-// (kernels/step_control.h) are read where they stand on the device, so that nobody waits for them.
+// The updates of optimizers and the sum of squares of gradients. Formulas as in kernels/cpu/optimizer.h. The scalars of the
+// step (kernels/step_control.h) are read where they are on the device, so that nobody waits for them.
 #pragma once
 
 #include "kernels/gpu/types.h"
@@ -28,7 +28,8 @@ void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, flo
 // total = or += the sum of x^2, in double. sums: sum_of_squares_workspace_bytes. counts: whether this rank's elements count; 0
 // else.
 void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums);
-// A block makes one sum of kSquaresPerBlock elements. Where that makes more than kMostSumsOfSquares sums, it takes more elements.
+// A block makes one sum of kSquaresPerBlock elements.
+// Where that makes more than kMostSumsOfSquares sums, it takes more elements.
 inline constexpr int64_t kSquaresPerBlock = 16 * 1024, kMostSumsOfSquares = 1024;
 inline int64_t sums_of_squares(int64_t n) {
     const int64_t blocks = (n + kSquaresPerBlock - 1) / kSquaresPerBlock;

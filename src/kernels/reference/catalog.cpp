@@ -15,7 +15,7 @@ bool gives(const KernelContext& c) {
     return c.op.out.empty() || c.out(0).dtype == type;
 }
 
-// An op on floats: all of one type, float32 or float64, as they stand; any mixture by copies in double.
+// An op on floats: all of one type, float32 or float64, as they are; any mixture by copies in double.
 template <Made (*f32)(const KernelContext&), Made (*f64)(const KernelContext&)>
 void add_float(std::vector<Registered>& all, const char* op, int accumulates, bool in_place) {
     const auto add = [&](Dtype result, bool (*takes)(const KernelContext&), Made (*make)(const KernelContext&)) {
@@ -35,7 +35,7 @@ void add_float(std::vector<Registered>& all, const char* op, int accumulates, bo
     }
 }
 
-// From one float type to int8: float32 and float64 as they stand, narrow ones by copies in double.
+// From one float type to int8: float32 and float64 as they are, narrow ones by copies in double.
 void add_quantize(std::vector<Registered>& all) {
     const auto add = [&](bool (*takes)(const KernelContext&), Made (*make)(const KernelContext&)) {
         Registered r;

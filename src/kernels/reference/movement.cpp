@@ -9,7 +9,7 @@
 namespace lockstep::kernels::reference {
 namespace {
 
-// A rank's part along one dim of a tensor that stands whole there.
+// A rank's part along one dim of a tensor that is whole there.
 Made make_slice(const KernelContext& c) {
     const auto dim = static_cast<size_t>(c.op.integer("dim"));
     const int64_t size = bytes_of(c.out(0).dtype);

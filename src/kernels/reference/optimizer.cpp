@@ -73,7 +73,7 @@ Made make_muon(const KernelContext& c) {
     });
 }
 
-// Of an island that is alone.
+// Of an island that is the only one.
 template <class T>
 Made make_meet(const KernelContext& c) {
     const int64_t n = c.elements(c.in(0)), bits = c.op.integer("bits");

@@ -1,6 +1,6 @@
 // What the reference kernels share. Each is templated on the one float type T of the op's tensors, float or double; sums are
-// taken in double, in index order, on the calling thread. Ops on narrow types, or on several types, run the kernel for double on
-// converted copies (converting.cpp), so no kernel needs to know of them.
+// taken in double, in index order, on the calling thread. Ops on narrow types, or on several types, run the kernel for double
+// on converted copies (converting.cpp), so no kernel needs to know of them.
 #pragma once
 
 #include <algorithm>

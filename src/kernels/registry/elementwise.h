@@ -81,7 +81,7 @@ struct SwiGluBackward {  // d_y, gate, up -> d_gate, d_up
         });
     }
 };
-// Gate and up of a row stand one behind the other.
+// Gate and up of a row are one behind the other.
 template <class B, class T>
 struct SwiGluPacked {
     static constexpr Family kFamily{"swiglu", "swiglu"};

@@ -35,7 +35,7 @@ void add_updates(std::vector<Registered>& r) {
     add_all<B, OuterGradient<B, T>, OuterSgd<B, T>, OuterSgdWithMomentum<B, T>>(r);
 }
 
-// A narrow T, and float beside it.
+// A narrow T, and float with it.
 template <class B, class T>
 void add_common_beside_float(std::vector<Registered>& r) {
     using F = float;

@@ -7,7 +7,7 @@
 
 namespace lockstep::kernels::registry {
 
-// Of the op whose operand or result `together` has all, and `keys` the keys alone.
+// Of the op whose operand or result `together` has all, and `keys` only the keys.
 inline QkvShape qkv_shape(const KernelContext& c, const ir::Tensor& together, const ir::Tensor& keys) {
     const RowsOf k = rows_of(c, keys);
     QkvShape s;

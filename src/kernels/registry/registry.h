@@ -1,10 +1,10 @@
 // How a backend registers its kernels. Each is a struct:
-//   kFamily: the op that it serves, its name within its backend, and which result may add or stand in place
+//   kFamily: the op that it serves, its name within its backend, and which result may add or work in place
 //   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
-//     operand's type stands for any more operands
+//     operand's type holds for any more operands
 //   make(context): the kernel for one op of a rank
-// and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to which
-// the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
+// and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to
+// which the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
 // A kernel that several backends have takes the backend as B, a struct with
 //   kName: what the names of its kernels begin with
 //   place(args): what its functions get first: threads, or the vendor's queue
@@ -83,7 +83,7 @@ T* out(const KernelArgs& a, int i) {
     return static_cast<T*>(a.out[i]);
 }
 
-// Result 0 of n elements, holding operand 0: copied where it does not stand there already.
+// Result 0 of n elements, holding operand 0: copied where it is not there already.
 template <class B, class T>
 T* in_place(const KernelArgs& k, int64_t n) {
     const T* before = in<T>(k, 0);

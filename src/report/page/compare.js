@@ -1,4 +1,4 @@
-// Several training runs beside each other: report/compare.h says what the data are.
+// Several training runs next to each other: report/compare.h says what the data are.
 const runs = data.runs;
 const GiB = 2 ** 30;
 // A run has one colour in all charts, and past the fourth also dashes.

@@ -18,7 +18,7 @@ function head() {
     ["MFU", percent(plan.mfu), "HFU " + percent(plan.hfu)],
     ["Memory of a rank", bytes(plan.needed_bytes), data.memory.capacity > 0 ? "of " + bytes(data.memory.capacity) : ""],
     ["Exposed communication", percent(plan.exposed_communication_s / plan.step_time_s), "of the step; bubble " + percent(plan.bubble_fraction)],
-    ["Hidden communication", seconds(plan.hidden_communication_s), "beside computation"],
+    ["Hidden communication", seconds(plan.hidden_communication_s), "behind computation"],
   ]);
   $("facts").append(list(data.facts));
   const { played, all } = data.microbatches;

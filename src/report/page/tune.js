@@ -91,7 +91,7 @@ function drawSearch() {
   $("plot-search").setAttribute("aria-label", timed.length + " layouts by memory and step time; the fastest takes " + (timed.length ? seconds(Math.min(...timed.map((p) => p.step_s))) : "–"));
 }
 
-// What the table of the fastest knows beside.
+// What the table of the fastest also knows.
 function ofTable(p) {
   const row = found.best.find((r) => r.layout === p.layout && r.bytes === p.bytes);
   return row ? [["MFU", percent(row.mfu)], ["Exposed communication", percent(row.exposed_communication_s / row.step_time_s)], ["Bubble", percent(row.bubble_fraction)]] : [];

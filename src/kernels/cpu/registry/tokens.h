@@ -26,7 +26,7 @@ struct Rope {
     }
 };
 
-// In place only: the padded columns of the logits are overwritten where they stand.
+// In place only: the padded columns of the logits are overwritten where they are.
 template <class T>
 struct MaskPadding {
     static constexpr Family kFamily{"mask_padding", "mask_padding", -1, true};
