@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -54,5 +56,58 @@ std::string without_nonfinite(std::string_view json, std::string_view instead) {
     }
     return out;
 }
+
+namespace {
+
+// For Json::parse: leaves out what is too deep.
+template <class Json>
+bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
+    return depth <= kDeepestJson;
+}
+
+}  // namespace
+
+template <class Json>
+Json parse_json(std::string_view text, JsonComments comments) {
+    const bool skips = comments == JsonComments::Skipped;
+    try {  // the callback costs time
+        return is_deep(text) ? Json::parse(text, is_shallow<Json>, true, skips) : Json::parse(text, nullptr, true, skips);
+    } catch (const typename Json::parse_error& e) {
+        throw JsonError(json_reason(e), e.byte);
+    } catch (const typename Json::exception& e) {  // a number that no double holds
+        throw JsonError(json_reason(e), 0);
+    }
+}
+
+template <class Json>
+Json json_or_discarded(std::string_view text) {
+    return is_deep(text) ? Json::parse(text, is_shallow<Json>, false) : Json::parse(text, nullptr, false);
+}
+
+template <class Json>
+std::string json_text(const Json& value, int indent) {
+    return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+template <class Json>
+std::string cbor_of(const Json& value) {
+    std::string out;
+    Json::to_cbor(value, out);
+    return out;
+}
+
+template <class Json>
+Json json_of_cbor(std::string_view bytes) {
+    return Json::from_cbor(bytes);
+}
+
+template nlohmann::json parse_json(std::string_view, JsonComments);
+template nlohmann::ordered_json parse_json(std::string_view, JsonComments);
+template nlohmann::json json_or_discarded(std::string_view);
+template nlohmann::ordered_json json_or_discarded(std::string_view);
+template std::string json_text(const nlohmann::json&, int);
+template std::string json_text(const nlohmann::ordered_json&, int);
+template std::string cbor_of(const nlohmann::json&);
+template nlohmann::json json_of_cbor(std::string_view);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// JSON of a file that may be damaged, where nlohmann's own ways could end the program.
+// JSON as text, of files that may be damaged, where nlohmann's own ways could end the program. Its parser and printer are compiled
+// once, in json.cpp, for nlohmann::json and nlohmann::ordered_json.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,6 @@ private:
 // use up the stack. Does the text go deeper than any file that Lockstep reads?
 inline constexpr int kDeepestJson = 64;
 bool is_deep(std::string_view json);
-// For Json::parse: leaves out what is nested deeper.
-template <class Json>
-bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
-    return depth <= kDeepestJson;
-}
-
 // Python reads and writes NaN, Infinity and -Infinity, which are no JSON: the text with `instead` in their places.
 std::string without_nonfinite(std::string_view json, std::string_view instead);
 
@@ -43,29 +38,24 @@ std::string without_nonfinite(std::string_view json, std::string_view instead);
 // JsonError.
 enum class JsonComments { Refused, Skipped };
 template <class Json>
-Json parse_json(std::string_view text, JsonComments comments = JsonComments::Refused) {
-    const bool skips = comments == JsonComments::Skipped;
-    try {  // the callback costs time
-        return is_deep(text) ? Json::parse(text, is_shallow<Json>, true, skips) : Json::parse(text, nullptr, true, skips);
-    } catch (const typename Json::parse_error& e) {
-        throw JsonError(json_reason(e), e.byte);
-    } catch (const typename Json::exception& e) {  // a number that no double holds
-        throw JsonError(json_reason(e), 0);
-    }
-}
-
+Json parse_json(std::string_view text, JsonComments comments = JsonComments::Refused);
 // The same of a text that may be anything: is_discarded() where it is no JSON.
 template <class Json>
-Json json_or_discarded(std::string_view text) {
-    return is_deep(text) ? Json::parse(text, is_shallow<Json>, false) : Json::parse(text, nullptr, false);
-}
+Json json_or_discarded(std::string_view text);
+// Bytes that are no UTF-8 are replaced. indent -1: one line.
+template <class Json>
+std::string json_text(const Json& value, int indent = -1);
+// As CBOR, which ranks send each other: numbers keep their bits.
+template <class Json>
+std::string cbor_of(const Json& value);
+template <class Json>
+Json json_of_cbor(std::string_view bytes);
 
 // get<int64_t>() would cut 1.5 off, and 1e300 has no int64_t at all.
 template <class Json>
 int64_t whole_number(const Json& value) {
     if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
-        throw std::runtime_error(value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40) +
-                                 " is in it where a whole number belongs");
+        throw std::runtime_error(json_text(value).substr(0, 40) + " is in it where a whole number belongs");
     return value.template get<int64_t>();
 }
 

@@ -120,11 +120,11 @@ void NewCheckpoint::add(const FileSums& files) { files_.insert(files.begin(), fi
 std::string NewCheckpoint::publish(Manifest manifest) {
     manifest.files = files_;
     Json j = to_json(manifest);
-    j["xxh3"] = hex_checksum(j.dump());  // of what comes before it
+    j["xxh3"] = hex_checksum(json_text(j));  // of what comes before it
     writers_.together([&] {
         if (!writers_.is_first()) return;
         OutputFile out(temporary() + "/" + kManifestFile);
-        out.append(j.dump(1) + "\n");
+        out.append(json_text(j, 1) + "\n");
         out.close();
     });
     folder_.publish();
@@ -182,7 +182,7 @@ Manifest read_manifest(const std::string& folder) {
             refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
         const std::string written = j.at("xxh3");
         j.erase("xxh3");
-        if (hex_checksum(j.dump()) != written) refuse("has changed since it was written: its checksum is another");
+        if (hex_checksum(json_text(j)) != written) refuse("has changed since it was written: its checksum is another");
         const Manifest m = from_json(j);
         require_own_name(folder, m);
         return m;

@@ -256,7 +256,7 @@ ConfigText config_of(const HuggingFaceForm& form, const std::string& dtype) {
     const auto finished = [&](auto config) {
         config["torch_dtype"] = torch_name_of(dtype);
         if (config.contains("dtype")) config["dtype"] = config["torch_dtype"];
-        return ConfigText{config.dump(2) + "\n", end_tokens(nlohmann::json(config))};
+        return ConfigText{json_text(config, 2) + "\n", end_tokens(nlohmann::json(config))};
     };
     nlohmann::json came = json_of(form.serving, kSourceConfigFile);
     if (came.is_object()) return finished(models::to_hugging_face(form.model, std::move(came)));
@@ -284,7 +284,7 @@ void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, con
                         {"eos_token", end_of_text(*form.tokenizer, ends)},
                         {"clean_up_tokenization_spaces", false},
                         {"model_max_length", form.model.context}};
-    write_whole_file(fs::path(folder) / "tokenizer_config.json", about.dump(2) + "\n");
+    write_whole_file(fs::path(folder) / "tokenizer_config.json", json_text(about, 2) + "\n");
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ FileSums write_hugging_face_weights(const std::string& folder, const std::vector
     writers.together([&] {
         if (!writers.is_first()) return;
         write_whole_file(folder + "/" + kIndexFile,
-                         Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
+                         json_text(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}, 2) + "\n");
     });
     return sums;
 }

@@ -65,7 +65,7 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, const Meta
     }
     std::string text;
     try {
-        text = header.dump();
+        text = json_text(header);
     } catch (const Json::exception& error) {
         throw InternalError(fmt::format("a tensor's name or metadata is not UTF-8: {}", error.what()));
     }

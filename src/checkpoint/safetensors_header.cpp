@@ -48,7 +48,7 @@ public:
     bool number_float(double, const std::string& text) override { return other(text); }
     bool binary(HeaderJson::binary_t&) override { return other("bytes"); }
     bool string(std::string& text) override {
-        if (open_ != 2 || !(of_metadata_ || field_ == kDtype)) return other(HeaderJson(text).dump());
+        if (open_ != 2 || !(of_metadata_ || field_ == kDtype)) return other(json_text(HeaderJson(text)));
         if (of_metadata_) header_.metadata[metadata_key_] = text;
         else entry_.spec.dtype = text;
         return true;

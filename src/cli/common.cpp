@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
@@ -17,9 +18,7 @@
 
 namespace lockstep::cli {
 
-void print_json(const nlohmann::ordered_json& value) {
-    fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-}
+void print_json(const nlohmann::ordered_json& value) { fmt::print("{}\n", json_text(value)); }
 
 nlohmann::ordered_json with_source(nlohmann::ordered_json value, const interop::Reading& reading) {
     if (reading.kind != interop::Reading::Kind::Recipe) value["from"] = reading.json();

@@ -12,6 +12,7 @@
 
 #include "base/commas.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/round.h"
 #include "base/text_file.h"
 #include "cli/commands.h"
@@ -145,7 +146,8 @@ int64_t longest_of(const Prompts& prompts) {
 // The first process's, on all: standard input is its own.
 Prompts share(const Prompts& prompts, comm::ProcessGroup& group) {
     if (group.is_alone()) return prompts;
-    return nlohmann::json::parse(group.exchange(group.is_first() ? nlohmann::json(prompts).dump() : "")[0]).get<Prompts>();
+    return parse_json<nlohmann::json>(group.exchange(group.is_first() ? json_text(nlohmann::json(prompts)) : "")[0])
+        .get<Prompts>();
 }
 
 // Rows of numbers, as `train --watch` writes tensors.

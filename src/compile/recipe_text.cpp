@@ -104,7 +104,7 @@ toml::table table_of(const nlohmann::json& object, int depth) {
 
 bool is_utf8(const std::string& text) {
     const nlohmann::json json = text;
-    return json == nlohmann::json::parse(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return json == parse_json<nlohmann::json>(json_text(json));
 }
 
 struct Assignment {

@@ -180,7 +180,7 @@ std::string Manifest::to_json() const {
         {"unigram_entropy_nats", unigram_entropy_nats ? OrderedJson(*unigram_entropy_nats) : OrderedJson(nullptr)},
         {"sources", data::to_json(sources)}};
     // File names need not be UTF-8; what is not is replaced.
-    return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 Manifest Manifest::parse(std::string_view text, const std::filesystem::path& file) {

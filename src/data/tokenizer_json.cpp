@@ -327,7 +327,7 @@ std::string tokenizer_to_json(const TokenizerParts& parts) {
                      {"ignore_merges", parts.whole_pieces_first},
                      {"vocab", vocabulary},
                      {"merges", merges}};
-    return root.dump(2) + "\n";
+    return json_text(root, 2) + "\n";
 }
 
 }  // namespace lockstep::data

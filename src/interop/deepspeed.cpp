@@ -78,7 +78,7 @@ public:
 private:
     static std::string said(const std::string& key, const Json& value) {
         constexpr size_t kMost = 40;
-        const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+        const std::string text = json_text(value);
         return fmt::format("{} = {}", key, text.size() > kMost ? text.substr(0, kMost) + " ..." : text);
     }
     void no_effect(const std::string& key, const Json& value, const std::string& why) {
@@ -453,8 +453,7 @@ int64_t read_deepspeed(const std::string& text, const std::string& origin, Readi
     for (const std::string& name : options.leave_out) {
         if (!json.contains(name)) continue;
         reading.left_out.push_back(
-            {fmt::format("{} = {}", name, json.at(name).dump(-1, ' ', false, Json::error_handler_t::replace)), origin,
-             "is left out, as --leave-out asks"});
+            {fmt::format("{} = {}", name, json_text(json.at(name))), origin, "is left out, as --leave-out asks"});
         json.erase(name);
     }
     for (const std::string& name : of_caller) {

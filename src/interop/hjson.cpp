@@ -114,14 +114,14 @@ private:
         ++at_;
         std::string text = s_.substr(begin, at_ - begin);
         if (quote == '\'') text.front() = text.back() = '"';
-        const Json parsed = Json::parse(text, nullptr, false);
+        const Json parsed = json_or_discarded<Json>(text);
         if (!parsed.is_string()) at_ = begin, fail("is no text in quotes");
         return parsed.get<std::string>();
     }
     // A number, a word, or text up to the end of the line.
     Json plain() {
         const size_t word_end = std::min(s_.find_first_of(" \t\r\n,:{}[]#", at_), s_.size());
-        const Json number = Json::parse(s_.substr(at_, word_end - at_), nullptr, false);
+        const Json number = json_or_discarded<Json>(s_.substr(at_, word_end - at_));
         size_t after = std::min(s_.find_first_not_of(" \t\r", word_end), s_.size());
         const bool ends = after == s_.size() || std::string("\n,}]#").find(s_[after]) != std::string::npos ||
                           s_.compare(after, 2, "//") == 0 || s_.compare(after, 2, "/*") == 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::interop {
 namespace {
@@ -65,7 +66,7 @@ public:
 private:
     static std::string said(const std::string& key, const Json& value) {
         constexpr size_t kMost = 40;
-        const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+        const std::string text = json_text(value);
         return fmt::format("{} = {}", key, text.size() > kMost ? text.substr(0, kMost) + " ..." : text);
     }
     [[noreturn]] void wrong(const std::string& key, const Json& value, const char* what) const {

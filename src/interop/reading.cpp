@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::interop {
 namespace {
@@ -27,7 +28,7 @@ constexpr List kLists[] = {{"mapped", "Mapped:", &Reading::mapped},
 // One line of a comment, whatever bytes are in it.
 std::string one_line(const std::string& bytes) {
     const nlohmann::json json = bytes;
-    std::string text = nlohmann::json::parse(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    std::string text = parse_json<nlohmann::json>(json_text(json));
     for (char& c : text) {
         if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
     }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "checkpoint/hugging_face_folder.h"
 
 namespace lockstep::interop {
@@ -58,7 +59,7 @@ Reading read_transformers(const std::string& path) {
     r.recipe.set("checkpoint.enable", "true");
     r.recipe.set("checkpoint.initial_load_path", fs::absolute(folder.empty() ? "." : folder).lexically_normal().string());
     r.recipe.set("checkpoint.initial_load_in_hf", "true");
-    r.mapped.push_back({fmt::format("model_type = {}", json.at("model_type").dump()), path,
+    r.mapped.push_back({fmt::format("model_type = {}", json_text(json.at("model_type"))), path,
                         fmt::format("model.name = \"{}\", with every key of [model]", model.name)});
     constexpr int64_t kLongest = 8192;
     const int64_t seq = std::min<int64_t>(model.context, kLongest);

@@ -46,7 +46,7 @@ void add_data(Facts& facts, const std::string& folder) {
     }
     manifest.erase("sources");
     const Json flat = manifest.flatten();
-    for (const auto& [path, value] : flat.items()) facts.emplace_back(file.string() + path, value.dump());
+    for (const auto& [path, value] : flat.items()) facts.emplace_back(file.string() + path, json_text(value));
 }
 
 std::string build_text() {
@@ -83,10 +83,10 @@ std::optional<Disagreement> disagreement(const std::vector<Facts>& of_processes)
 
 void require_agreement(const Facts& own, comm::ProcessGroup& group, int64_t ranks) {
     if (group.is_alone()) return;
-    const std::string text = Json(own).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text = json_text(Json(own));
     if (dissenter(group.exchange(hex_checksum(text))) == 0) return;
     std::vector<Facts> all;
-    for (const std::string& theirs : group.exchange(text)) all.push_back(Json::parse(theirs).get<Facts>());
+    for (const std::string& theirs : group.exchange(text)) all.push_back(parse_json<Json>(theirs).get<Facts>());
     const auto found = disagreement(all);
     ensure(found.has_value(), "require_agreement: texts differ, facts do not");
     const int64_t each = std::max<int64_t>(1, ranks / group.processes());

@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/processors.h"
 #include "compile/memory_report.h"
 #include "compile/rank_threads.h"
@@ -222,7 +223,7 @@ void RunLog::open_tensorboard() {
     const int64_t step = job_.trainer->progress().steps;
     tensorboard_.emplace(std::filesystem::path(dump_) / config_.metrics.save_tb_folder, step);
     tensorboard_->text(step, "recipe", "```toml\n" + recipe_.toml() + "```");
-    tensorboard_->text(step, "plan", "```json\n" + facts().at("plan").dump(1) + "\n```");
+    tensorboard_->text(step, "plan", "```json\n" + json_text(facts().at("plan"), 1) + "\n```");
 }
 
 void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout) {

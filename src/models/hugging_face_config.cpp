@@ -34,7 +34,7 @@ public:
     [[noreturn]] void unsupported(const std::string& key, const std::string& why) const {
         throw UserError(
             "convert.unsupported", key,
-            fmt::format("{}: {} = {}: {}", origin_, key, json_.contains(key) ? json_.at(key).dump() : "(absent)", why));
+            fmt::format("{}: {} = {}: {}", origin_, key, json_.contains(key) ? json_text(json_.at(key)) : "(absent)", why));
     }
 
     bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
@@ -56,7 +56,8 @@ public:
     // A key that must have this value, or be absent.
     template <class T>
     void require(const char* key, const T& value) const {
-        if (has(key) && json_.at(key) != Json(value)) unsupported(key, fmt::format("only {} is known here", Json(value).dump()));
+        if (has(key) && json_.at(key) != Json(value))
+            unsupported(key, fmt::format("only {} is known here", json_text(Json(value))));
     }
 
     void set(const char* key, ir::Attr value) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::report {
 
@@ -17,7 +18,7 @@ namespace {
 // Of data inside a <script>: "<" could end it.
 std::string embedded(const nlohmann::ordered_json& data) {
     std::string out;
-    for (char c : data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
+    for (char c : json_text(data)) {
         if (c == '<') out += "\\u003c";
         else out += c;
     }

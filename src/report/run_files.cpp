@@ -319,9 +319,9 @@ std::string summary_text(const Json& s) {
              fmt::format("resident {}, planned {}{}",
                          of_one ? bytes("bytes_resident_first_process") + " in the first process" : bytes("bytes_resident"),
                          bytes("bytes_planned"), compared("bytes_planned", "bytes_resident")));
-    line("starts", s["starts"].dump());
-    line("steps not counted", s["not_counted"].dump());
-    line("checkpoints", s["checkpoints"].dump());
+    line("starts", json_text(s["starts"]));
+    line("steps not counted", json_text(s["not_counted"]));
+    line("checkpoints", json_text(s["checkpoints"]));
     return out;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/elements.h"
+#include "base/json.h"
 #include "ir/timeline.h"
 
 namespace lockstep::runtime {
@@ -83,10 +84,9 @@ std::map<std::string, Captured> Capture::take() {
     if (ranks_.group().is_alone()) return own;
     nlohmann::json all = nlohmann::json::array();
     for (const auto& [name, t] : own) all.push_back({name, t.shape, t.values, t.order, t.is_max});
-    const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(all);
     std::map<std::string, Captured> whole;
-    for (const std::string& text : ranks_.group().exchange({bytes.begin(), bytes.end()})) {
-        for (const nlohmann::json& j : nlohmann::json::from_cbor(text)) {
+    for (const std::string& text : ranks_.group().exchange(cbor_of(all))) {
+        for (const nlohmann::json& j : json_of_cbor<nlohmann::json>(text)) {
             const Captured part{j[1], j[2], j[3], j[4]};
             const auto [it, is_new] = whole.try_emplace(j[0], part);
             for (size_t i = 0; !is_new && i < part.values.size(); ++i) {

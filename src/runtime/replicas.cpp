@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/elements.h"
+#include "base/json.h"
 #include "runtime/states.h"
 
 namespace lockstep::runtime {
@@ -46,11 +47,10 @@ std::vector<ReplicaDifference> replica_differences(Ranks& ranks) {
         for (const auto& [state, part] : here[ranks.place(e->rank())])
             own.push_back({state, part.elements, part.bits, e->rank()});
     }
-    const std::vector<uint8_t> bytes = Json::to_cbor(own);
     // By state and its elements: bits, and who has them.
     std::map<std::pair<std::string, uint64_t>, std::map<uint64_t, std::vector<int64_t>>> all;
-    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()})) {
-        for (const Json& j : Json::from_cbor(text)) all[{j[0], j[1]}][j[2]].push_back(j[3]);
+    for (const std::string& text : ranks.group().exchange(cbor_of(own))) {
+        for (const Json& j : json_of_cbor<Json>(text)) all[{j[0], j[1]}][j[2]].push_back(j[3]);
     }
     std::vector<ReplicaDifference> out;
     for (auto& [state, holders] : all) {

@@ -9,6 +9,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/output_file.h"
 #include "compile/effective.h"
 #include "runtime/load_states.h"
@@ -92,9 +93,8 @@ std::map<std::string, double> values_of(Ranks& ranks) {
     using Json = nlohmann::json;
     std::map<std::string, double> out;
     for (const auto& e : ranks.here()) out.merge(saved_values(*e));
-    const std::vector<uint8_t> bytes = Json::to_cbor(Json(out));
-    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()}))
-        out.merge(Json::from_cbor(text).get<std::map<std::string, double>>());
+    for (const std::string& text : ranks.group().exchange(cbor_of(Json(out))))
+        out.merge(json_of_cbor<Json>(text).get<std::map<std::string, double>>());
     return out;
 }
 

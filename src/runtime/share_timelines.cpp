@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace lockstep::runtime {
 
 void share_timelines(const Ranks& ranks, std::vector<ir::Timeline>& timelines) {
@@ -17,9 +19,8 @@ void share_timelines(const Ranks& ranks, std::vector<ir::Timeline>& timelines) {
         }
         own.push_back({{"rank", e->rank()}, {"threads", threads}, {"data", {t.data_begin_s, t.data_end_s}}});
     }
-    const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(own);
-    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()})) {
-        for (const nlohmann::json& j : nlohmann::json::from_cbor(text)) {
+    for (const std::string& text : ranks.group().exchange(cbor_of(own))) {
+        for (const nlohmann::json& j : json_of_cbor<nlohmann::json>(text)) {
             ir::Timeline& t = timelines[j.at("rank").get<size_t>()];
             for (QueueName queue : kQueuesOfSteps) {
                 t.threads[queue].clear();

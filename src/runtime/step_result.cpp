@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::runtime {
@@ -53,9 +54,8 @@ void read_notes(Ranks& ranks, const mesh::Mesh& mesh, StepResult& result) {
         own[mesh.island_of(e->rank())] = {control.loss, control.grad_norm, control.commit, overflowed};
     }
     std::map<int64_t, Json> all;
-    const std::vector<uint8_t> bytes = Json::to_cbor(Json(own));
-    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()})) {
-        for (const auto& [island, values] : Json::from_cbor(text).get<std::map<int64_t, Json>>()) all[island] = values;
+    for (const std::string& text : ranks.group().exchange(cbor_of(Json(own)))) {
+        for (const auto& [island, values] : json_of_cbor<Json>(text).get<std::map<int64_t, Json>>()) all[island] = values;
     }
     result.loss = result.grad_norm = 0, result.committed = true;
     bool overflowed = true;

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/output_file.h"
 #include "ops/rule.h"
 
@@ -205,15 +206,10 @@ void Watchdog::write_records(const std::string& reason) const {
             queues[std::string(traits_of(queue).title)] = std::move(ops);
         }
         const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
-        write_whole_file(path, OrderedJson{{"rank", e.rank()},
-                                           {"ranks", ranks_.count()},
-                                           {"process", ranks_.group().process()},
-                                           {"host", host()},
-                                           {"pid", getpid()},
-                                           {"reason", reason},
-                                           {"streams", std::move(queues)}}
-                                       .dump(1) +
-                                   "\n");
+        const OrderedJson record = {
+            {"rank", e.rank()}, {"ranks", ranks_.count()}, {"process", ranks_.group().process()}, {"host", host()},
+            {"pid", getpid()},  {"reason", reason},        {"streams", std::move(queues)}};
+        write_whole_file(path, json_text(record, 1) + "\n");
     }
 }
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/utf8.h"
 #include "telemetry/wrap.h"
 
@@ -45,7 +46,7 @@ std::string json_line(spdlog::level::level_enum level, std::string_view text, co
         {"level", std::string(name.data(), name.size())},
         {"text", text}};
     if (values.is_object()) line.update(values);
-    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(line);
 }
 
 void say(Level of, std::string_view raw) {

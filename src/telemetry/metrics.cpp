@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::telemetry {
 
@@ -41,8 +42,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path) {
 JsonLines::~JsonLines() { ::close(descriptor_); }
 
 void JsonLines::write(const nlohmann::ordered_json& line) {
-    const std::string text =
-        fmt::format("{}{}\n", cut_off_ ? "\n" : "", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    const std::string text = fmt::format("{}{}\n", cut_off_ ? "\n" : "", json_text(line));
     for (size_t done = 0; done < text.size();) {
         const ssize_t written = ::write(descriptor_, text.data() + done, text.size() - done);
         if (written < 0 && errno == EINTR) continue;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "ops/rule.h"
 
 namespace lockstep::telemetry {
@@ -49,7 +50,7 @@ private:
     void event(const Json& e) {
         if (!first_) out_ << ",\n";
         first_ = false;
-        out_ << e.dump();
+        out_ << json_text(e);
     }
 
     void name(const char* what, size_t rank, size_t thread, const std::string& text) {

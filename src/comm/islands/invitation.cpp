@@ -17,7 +17,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Invitation, address, service_key, public_key,
 void write_invitation(const std::string& path, const Invitation& invitation) {
     const mode_t before = umask(S_IRWXG | S_IRWXO);
     try {
-        write_whole_file(path, nlohmann::json(invitation).dump(2));
+        write_whole_file(path, json_text(nlohmann::json(invitation), 2));
     } catch (...) {
         umask(before);
         throw;

@@ -13,7 +13,7 @@ std::string to_bytes(const Header& header) {
     Header h = header;
     constexpr size_t kLongestText = 512;
     if (h.text.size() > kLongestText) h.text.resize(kLongestText);
-    return nlohmann::json(h).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(nlohmann::json(h));
 }
 
 bool from_bytes(std::string_view bytes, Header& header) {

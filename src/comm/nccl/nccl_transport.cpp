@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/round.h"
 #include "comm/block_rows.h"
 #include "comm/launch.h"
@@ -168,8 +169,8 @@ public:
         nlohmann::json own = nlohmann::json::array();
         for (const Membership& m : memberships_) own.push_back(m.ranks);
         std::set<Ranks> groups;
-        for (const std::string& text : processes.exchange(own.dump())) {
-            for (const nlohmann::json& ranks : nlohmann::json::parse(text)) {
+        for (const std::string& text : processes.exchange(json_text(own))) {
+            for (const nlohmann::json& ranks : parse_json<nlohmann::json>(text)) {
                 if (ranks.size() > 1) groups.insert(ranks.get<Ranks>());
             }
         }
