@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/text_file.h"
 #include "checkpoint/safetensors_header.h"
 
@@ -65,7 +64,7 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, const Meta
     }
     std::string text;
     try {
-        text = json_text(header);
+        text = header.dump();  // which refuses names that are no UTF-8
     } catch (const Json::exception& error) {
         throw InternalError(fmt::format("a tensor's name or metadata is not UTF-8: {}", error.what()));
     }

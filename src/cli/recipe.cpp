@@ -133,8 +133,11 @@ int write_from(const ExplainArgs& args) {
         nlohmann::ordered_json missing = nlohmann::ordered_json::array(), ignored = nlohmann::ordered_json::array();
         for (const compile::Missing& m : from.recipe.missing()) missing.push_back(m.technique);
         for (const compile::RecipeKey* k : from.recipe.ignored()) ignored.push_back(k->name);
-        nlohmann::ordered_json out = {
-            {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.to_be_set()}, {"missing", missing}, {"ignored", ignored}};
+        nlohmann::ordered_json out = {{"kind", interop::name_of(from.kind)},
+                                      {"toml", toml},
+                                      {"to_be_set", from.to_be_set()},
+                                      {"missing", missing},
+                                      {"ignored", ignored}};
         print_json(with_source(out, from));
     } else if (args.out.empty()) {
         fmt::print("{}", toml);

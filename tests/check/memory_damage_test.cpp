@@ -154,7 +154,7 @@ const Damage kDamages[] = {
      },
      "uses the host's memory, which no kernel reaches", kSaving},
     {"AKernelMakesACopy", [](ir::Program& p) { routine(p, "snapshot.layer").ops[0].kernel = "reference.rename"; },
-     "is no copy of", kSaving},
+     "snapshot.layer: rename uses the host's memory, which no kernel reaches", kSaving},
     {"TheStepsActivationsLieOverEvalsInput",
      [](ir::Program& p) {
          buffer_of(p, ir::EntryKind::Train, ir::MemoryKind::Activations).offset_bytes = buffer(p, "eval.in.").offset_bytes;

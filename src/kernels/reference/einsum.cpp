@@ -32,22 +32,36 @@ int64_t stride_of(const KernelContext& c, const ir::Tensor& t, ir::DimId d) {
     return 0;
 }
 
-// sum + the products of the n operands' elements along the loop, in its order.
+// Elements of the result, along its last dim, that are summed at the same time. Each is the sum of its own products in their own
+// order, so its bits do not depend on the others.
+constexpr int64_t kTogether = 8;
+
+// Adds to each of `count` sums the products of the operands' elements along the loop, in its order. From one sum to the next an
+// operand begins columns.strides[k] later.
 template <class T>
-double add_products(const KernelArgs& a, size_t n, const std::vector<int64_t>& offsets, const Loop& loop, double sum) {
-    if (n == 2) {  // most einsums
-        const T *const x = in<T>(a, 0) + offsets[0], *const y = in<T>(a, 1) + offsets[1];
-        const int64_t of_x = loop.strides[0], of_y = loop.strides[1];
-        for (int64_t i = 0; i < loop.size; ++i) sum += static_cast<double>(x[i * of_x]) * static_cast<double>(y[i * of_y]);
-        return sum;
+void add_products(const std::vector<const T*>& operands, const Loop& loop, const Loop& columns, int64_t count, double* sums) {
+    if (operands.size() == 2 && count == kTogether) {  // most einsums
+        const T *const x = operands[0], *const y = operands[1];
+        const int64_t x_step = loop.strides[0], y_step = loop.strides[1], x_next = columns.strides[0],
+                      y_next = columns.strides[1];
+        double all[kTogether];
+        std::copy_n(sums, kTogether, all);
+        for (int64_t i = 0; i < loop.size; ++i) {
+#pragma GCC unroll 8
+            for (int64_t c = 0; c < kTogether; ++c)
+                all[c] += static_cast<double>(x[i * x_step + c * x_next]) * static_cast<double>(y[i * y_step + c * y_next]);
+        }
+        std::copy_n(all, kTogether, sums);
+        return;
     }
-    for (int64_t i = 0; i < loop.size; ++i) {
-        double product = 1;
-        for (size_t k = 0; k < n; ++k)
-            product *= static_cast<double>(in<T>(a, static_cast<int>(k))[offsets[k] + i * loop.strides[k]]);
-        sum += product;
+    for (int64_t c = 0; c < count; ++c) {
+        for (int64_t i = 0; i < loop.size; ++i) {
+            double product = 1;
+            for (size_t k = 0; k < operands.size(); ++k)
+                product *= static_cast<double>(operands[k][i * loop.strides[k] + c * columns.strides[k]]);
+            sums[c] += product;
+        }
     }
-    return sum;
 }
 
 }  // namespace
@@ -68,16 +82,28 @@ Made make_einsum(const KernelContext& c) {
     };
     add(c.out(0), outer);
     for (size_t k = 0; k < n; ++k) add(c.in(k), inner);
-    Loop fastest{1, std::vector<int64_t>(n, 0)};
-    if (!inner.empty()) fastest = inner.back(), inner.pop_back();
-    return kernel_from([outer, inner, fastest, n, op = c.op, offsets = std::vector<int64_t>(n)](const KernelArgs& a) mutable {
+    const auto last_of = [n](std::vector<Loop>& loops) {
+        Loop last{1, std::vector<int64_t>(n, 0)};
+        if (!loops.empty()) last = std::move(loops.back()), loops.pop_back();
+        return last;
+    };
+    const Loop columns = last_of(outer), fastest = last_of(inner);
+    return kernel_from([outer, inner, columns, fastest, n, op = c.op, offsets = std::vector<int64_t>(n),
+                        operands = std::vector<const T*>(n)](const KernelArgs& a) mutable {
         const Store<T> out = store<T>(a, op, 0);
         std::fill(offsets.begin(), offsets.end(), 0);
         int64_t at = 0;
         for_each(outer, offsets, 0, [&] {
-            double sum = 0;
-            for_each(inner, offsets, 0, [&] { sum = add_products<T>(a, n, offsets, fastest, sum); });
-            out(at++, sum);
+            for (int64_t column = 0; column < columns.size; column += kTogether) {
+                double sums[kTogether] = {};
+                const int64_t count = std::min(kTogether, columns.size - column);
+                for_each(inner, offsets, 0, [&] {
+                    for (size_t k = 0; k < n; ++k)
+                        operands[k] = in<T>(a, static_cast<int>(k)) + offsets[k] + column * columns.strides[k];
+                    add_products(operands, fastest, columns, count, sums);
+                });
+                for (int64_t c = 0; c < count; ++c) out(at++, sums[c]);
+            }
         });
     });
 }
