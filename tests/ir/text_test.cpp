@@ -62,6 +62,22 @@ TEST(Text, BothArenasComeBack) {
     EXPECT_TRUE(ir::parse(ir::print(two)) == two);
 }
 
+// The place of a state or a buffer is in the text only where it is not the usual one.
+TEST(Text, PlacesComeBack) {
+    ir::Program p = program_after("plan_memory", {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}});
+    EXPECT_EQ(ir::print(p).find(" place "), std::string::npos);
+    const ir::StateId moment = p.state(ir::StateRole::Moment, "layer"), copy = p.state(ir::StateRole::Copy, "layer");
+    p.states[static_cast<size_t>(moment)].place = Place::Host;
+    p.states[static_cast<size_t>(copy)].place = Place::Device;
+    for (ir::Buffer& b : p.buffers) {
+        if (b.state >= 0) b.place = p.states[static_cast<size_t>(b.state)].place;
+    }
+    const std::string text = ir::print(p);
+    EXPECT_NE(text.find(" place host"), std::string::npos);
+    EXPECT_NE(text.find(" place device"), std::string::npos);
+    EXPECT_TRUE(ir::parse(text) == p);
+}
+
 TEST(Text, InfinityComesBack) {
     const std::string text =
         ir::print(program_after("plan_memory", {{"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}}));
