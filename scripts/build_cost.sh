@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build_cost.sh JOBS [RUNS]: what a first build costs, without ccache, in a folder that is removed afterwards. Prints for each run
-# the core-seconds (user + sys) and the seconds of the program, and of what `make test` builds beyond it; then the objects of the
+# the core-seconds (user + sys) and the seconds of the program as `make demo` builds it, and of what `make test` adds; then the objects of the
 # last run that took longest.
 set -euo pipefail
 jobs=${1:-$(nproc)} runs=${2:-1}
@@ -16,12 +16,18 @@ cost() {  # NAME COMMAND...: runs it quietly, and prints its line
     echo "$times" | awk -v name="$name" '{ printf "%-24s %6.0f core-seconds %6.0f s\n", name, $1 + $2, $3 }'
 }
 
+configure() {  # INSTRUCTION_SETS
+    cmake -S "$root" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_ISA="$1" >"$folder/log" 2>&1 ||
+        { cat "$folder/log" >&2; exit 1; }
+}
+
 echo "$(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), $jobs jobs"
 for run in $(seq "$runs"); do
     rm -rf "$folder/build"
-    cmake -S "$root" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
-    cost "lockstep" ninja -C "$folder/build" -j "$jobs" lockstep
-    cost "the rest of make test" ninja -C "$folder/build" -j "$jobs"
+    configure native
+    cost "make demo" ninja -C "$folder/build" -j "$jobs" lockstep
+    configure all
+    cost "what make test adds" ninja -C "$folder/build" -j "$jobs"
 done
 echo "objects of the last run, seconds each"
 awk 'NR > 1 { printf "%8.1f %s\n", ($2 - $1) / 1000, $4 }' "$folder/build/.ninja_log" | sort -rn | head -n 25
