@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # build_cost.sh JOBS [RUNS]: what a first build costs, without ccache, in a folder that is removed afterwards. Prints for each run
-# the core-seconds (user + sys) and the seconds of the program as `make demo` builds it, and of what `make test` adds; then the objects of the
-# last run that took longest.
+# the core-seconds (user + sys) and the seconds of the program as `make demo` builds it, and of what `make test` adds; then the
+# objects of the last run that took longest.
 set -euo pipefail
 jobs=${1:-$(nproc)} runs=${2:-1}
 root=$(dirname "$(dirname "$(realpath "$0")")")
