@@ -65,6 +65,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	build/release/bench/checkpoint_bench build/bench-checkpoint
 	python3 bench/fusions.py build/release/lockstep
 	python3 bench/async_tensor_parallel.py build/release/lockstep
+	python3 bench/async_tensor_parallel.py build/release/lockstep --shard 2
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep

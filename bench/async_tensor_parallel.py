@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What asynchronous tensor parallelism hides: two ranks of one thread over slowed local links, with it and without, alternately.
 
-    async_tensor_parallel.py LOCKSTEP [--rounds N] [--links BYTES_PER_S ...]
+    async_tensor_parallel.py LOCKSTEP [--rounds N] [--links BYTES_PER_S ...] [--shard N]
 
-Each rank needs a core for its thread and a share of another for the thread that communicates. `compute` is the step over links
+With --shard N there are 2 N ranks, and parameters are split over N of them: their gathers and reductions are under way at the
+same time as the blocks. Each rank needs a core for its thread and a share of another for the thread that communicates. `compute` is the step over links
 without a limit, `communication` what a rank sends in a step over the link's rate; the last column is the step against the longer
 of the two.
 """
@@ -27,11 +28,12 @@ vocab_size = 2048
 dataset = "synthetic"
 seq_len = 512
 local_batch_size = 1
-global_batch_size = 2
+global_batch_size = {batch}
 steps = 6
 mixed_precision_param = "float32"
 [parallelism]
 tensor_parallel_degree = 2
+data_parallel_shard_degree = {shard}
 [activation_checkpoint]
 mode = "none"
 [runtime]
@@ -44,11 +46,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("lockstep")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--links", nargs="+", type=float, default=[2.4e8, 4.8e8, 9.6e8])
+parser.add_argument("--shard", type=int, default=1)
 args = parser.parse_args()
 
 with tempfile.TemporaryDirectory() as folder:
     recipe = pathlib.Path(folder) / "recipe.toml"
-    recipe.write_text(RECIPE)
+    recipe.write_text(RECIPE.format(shard=args.shard, batch=2 * args.shard))
 
     def step_s(more):
         return last_json([args.lockstep, "train", str(recipe), "--json", "--job.dump_folder", folder + "/out"] + more)["step_time_s"]

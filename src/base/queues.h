@@ -12,7 +12,8 @@
 namespace lockstep {
 
 // What is given to one queue happens in the order in which it was given. Queues are ordered by events only.
-enum class QueueName : uint8_t { Compute, Comm, Loads, Snapshots };
+// Collectives of different axes have queues of their own, so that none waits behind one that it does not need.
+enum class QueueName : uint8_t { Compute, Comm, Tensor, Pipeline, Loads, Snapshots };
 
 struct QueueTraits {
     QueueName queue;
@@ -24,12 +25,23 @@ struct QueueTraits {
 
 inline constexpr std::array kQueueTraits = {
     QueueTraits{QueueName::Compute, "compute", "compute", true, true},
-    QueueTraits{QueueName::Comm, "comm", "communication", true, false},
+    QueueTraits{QueueName::Comm, "comm", "communication", true, false},         // weights and gradients
+    QueueTraits{QueueName::Tensor, "tensor", "tensor", true, false},            // parts of layers (asynchronous TP)
+    QueueTraits{QueueName::Pipeline, "pipeline", "pipeline", true, false},      // transfers
     QueueTraits{QueueName::Loads, "loads", "loads", false, false},              // of host code, which reads and writes
     QueueTraits{QueueName::Snapshots, "snapshots", "snapshots", false, false},  // copies for checkpoints
 };
 inline constexpr size_t kQueues = kQueueTraits.size();
 inline constexpr size_t kStepQueues = std::ranges::count_if(kQueueTraits, &QueueTraits::in_steps);
+
+static_assert(
+    [] {
+        for (size_t i = 0; i < kQueues; ++i) {
+            if (kQueueTraits[i].queue != static_cast<QueueName>(i)) return false;
+        }
+        return true;
+    }(),
+    "a row is at the place of its queue");
 
 constexpr const QueueTraits& traits_of(QueueName queue) { return kQueueTraits[static_cast<size_t>(queue)]; }
 constexpr std::string_view name_of(QueueName queue) { return traits_of(queue).name; }

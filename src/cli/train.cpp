@@ -56,7 +56,7 @@ void print(const job::Profile& p) {
         if (row.thread == "communication" && !has_communication) {
             line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
             has_communication = true;
-            fmt::print("  at the same time, on the communication thread\n");
+            fmt::print("  at the same time, on communication threads\n");
         }
         const compile::TimeSpent& s = row.spent;
         const double flops = s.flops / s.time_s, bytes = s.bytes / s.time_s;

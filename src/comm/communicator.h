@@ -111,6 +111,8 @@ public:
     // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
     // list is its position in the group. The same list again gives the same group.
     virtual GroupId add_group(std::vector<int> ranks) = 0;
+    // Before connect(): launches of the group will be given to the queue. Every member says so.
+    virtual void use(GroupId /*group*/, QueueName /*queue*/) {}
     // May its launches be recorded, to be given again (device/device.h, capture)? Then they wait for nobody on the host.
     virtual bool may_be_captured() const { return false; }
     // After the last group, before the first launch: every rank of the job calls it.

@@ -33,8 +33,11 @@ std::vector<QueueName> queues_of(const ir::Program& p) {
         const bool of_unit = gathers(r) || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
         const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
         const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
-        const bool overlaps = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
-        out.push_back(overlaps || r.kind == RoutineKind::Transfer ? QueueName::Comm : QueueName::Compute);
+        QueueName queue = QueueName::Compute;
+        if (of_unit && communicates(r)) queue = QueueName::Comm;
+        if (of_block && in_parts && only_communicates(r)) queue = QueueName::Tensor;
+        if (r.kind == RoutineKind::Transfer) queue = QueueName::Pipeline;
+        out.push_back(queue);
     }
     return out;
 }

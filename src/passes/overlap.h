@@ -1,6 +1,6 @@
 // Requires: the calls of every entry in program order.
-// Produces: a queue on every call (gathers and reductions of units: comm), gathers moved `prefetch` units ahead, and waits
-//   between the queues:
+// Produces: a queue on every call (gathers and reductions of units: comm; collectives of layers in parts: tensor; transfers:
+//   pipeline), gathers moved `prefetch` units ahead, and waits between the queues:
 //   - for every value that crosses them;
 //   - of a communication call for the computation before it in the list, so that it never runs ahead of its place;
 //   - of a backward for the reductions of gradients more than `prefetch` units back, so that their full-size gradients are not

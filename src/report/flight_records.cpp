@@ -72,9 +72,11 @@ FlightRecord record_of(const Json& j) {
     r.pid = integer(field(j, "pid"), "pid", 0, kMost);
     r.host = text(field(j, "host"), "host");
     r.reason = text(field(j, "reason"), "reason");
-    for (QueueName queue : kQueuesOfSteps) {
-        const char* const title = traits_of(queue).title.data();
-        for (const Json& op : list(field(field(j, "streams"), title), title)) r.queues[queue].push_back(op_of(op, r.ranks));
+    const Json& queues = field(j, "streams");
+    for (const QueueTraits& q : kQueueTraits) {
+        const char* const title = q.title.data();
+        if (!q.in_steps || (!q.computes && queues.is_object() && !queues.contains(title))) continue;  // it had no calls
+        for (const Json& op : list(field(queues, title), title)) r.queues[q.queue].push_back(op_of(op, r.ranks));
     }
     return r;
 }

@@ -23,11 +23,15 @@ public:
           copied_(device_.new_event()) {
         char* memory = device_.allocate(static_cast<int64_t>(kStepQueues) * kLineBytes, Place::Host);
         ensure(memory, "executor: no memory for the counters of its queues");
-        for (QueueName queue : kQueuesOfSteps) {
+        const auto count = [&](QueueName queue) {
             begun_ops_[queue] = new (memory) std::atomic<uint64_t>(0);
             playing_.flight.follow(queue, begun_ops_[queue]);
             memory += kLineBytes;
-            if (queue != QueueName::Compute) others_.push_back({device_.queue(queue), device_.new_event()});
+        };
+        count(QueueName::Compute);
+        for (QueueName queue : playing_.other_queues()) {
+            count(queue);
+            others_.push_back({device_.queue(queue), device_.new_event()});
         }
     }
 
@@ -84,8 +88,9 @@ private:
             give(entry, i, queue);
             if (events[i]) device_.record(queue, *events[i]);
         }
-        for (QueueName queue : kQueuesOfSteps) begin({nullptr, -1, -1, queue, playing_.runs}, device_.queue(queue));
+        begin({nullptr, -1, -1, QueueName::Compute, playing_.runs}, compute);
         for (const Other& other : others_) {
+            begin({nullptr, -1, -1, other.queue.name(), playing_.runs}, other.queue);
             device_.record(other.queue, other.joined);
             device_.wait(compute, other.joined);
         }

@@ -2,7 +2,6 @@
 #include <sched.h>
 
 #include <limits>
-#include <ranges>
 #include <thread>
 
 #include "base/error.h"
@@ -13,18 +12,14 @@ namespace {
 
 static_assert(comm::kSendsInFlight >= ir::kSendsInFlight);
 
-auto other_queues() {
-    return std::views::filter(kQueuesOfSteps, [](QueueName queue) { return queue != QueueName::Compute; });
-}
-
-// The compute queue is played on the thread that calls start(). With communication threads each other queue of the step has its
-// own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the
+// The compute queue is played on the thread that calls start(). With communication threads each other queue of the program has
+// its own; without them all are played inline, in the order of the list: the same sums in the same order. A snapshot runs on the
 // thread that asks for it.
 class ThreadsPlayer final : public Player {
 public:
     ThreadsPlayer(Playing& playing, const ThreadsOptions& options) : playing_(playing), options_(options) {
         if (!options_.comm_thread) return;
-        for (QueueName queue : other_queues()) lanes_[queue].thread = std::thread([this, queue] { loop(queue); });
+        for (QueueName queue : others_) lanes_[queue].thread = std::thread([this, queue] { loop(queue); });
     }
 
     ~ThreadsPlayer() override {
@@ -71,6 +66,7 @@ private:
 
     Playing& playing_;
     const ThreadsOptions options_;
+    const std::vector<QueueName> others_ = playing_.other_queues();
     ByStepQueue<Lane> lanes_;
     std::atomic<uint32_t> step_{0};  // steps begun; the threads of the other queues sleep on it
     std::atomic<const ir::Entry*> entry_{nullptr};
@@ -102,7 +98,7 @@ void ThreadsPlayer::start(const ir::Entry& entry) {
             const uint32_t step = step_.fetch_add(1) + 1;
             step_.notify_all();
             run_queue(entry, QueueName::Compute);
-            for (QueueName queue : other_queues()) {
+            for (QueueName queue : others_) {
                 std::atomic<uint32_t>& ended = lanes_[queue].step;
                 for (uint32_t done = ended; done != step; done = ended) ended.wait(done);
             }

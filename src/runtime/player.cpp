@@ -4,6 +4,19 @@
 
 namespace lockstep::runtime {
 
+std::vector<QueueName> Playing::other_queues() const {
+    ByStepQueue<bool> used;
+    for (const ir::Entry& e : program.entries) {
+        for (const ir::Call& c : e.calls) {
+            if (traits_of(c.queue).in_steps) used[c.queue] = true;
+        }
+    }
+    std::vector<QueueName> out;
+    std::ranges::copy_if(kQueuesOfSteps, std::back_inserter(out),
+                         [&](QueueName queue) { return queue != QueueName::Compute && used[queue]; });
+    return out;
+}
+
 void Playing::fill_with_nan(const ir::Call& call, device::Queue& queue) const {
     const ir::Routine& r = program.routines[static_cast<size_t>(call.routine)];
     const auto fill = [&](int buffer, int64_t bytes) {

@@ -43,6 +43,8 @@ struct Playing {
     Clock::time_point zero = {};
     std::function<void(const Produced&)> watcher = nullptr;
 
+    // Other than compute, in which the program has calls.
+    std::vector<QueueName> other_queues() const;
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero).count(); }
     void note(QueueName queue, int call, int op, double start_s, double end_s) {
         timeline->threads[queue].push_back({call, op, start_s, end_s, start_s});

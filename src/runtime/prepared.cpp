@@ -46,6 +46,15 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
     return q;
 }
 
+// By routine: all calls of one are in one queue.
+std::vector<QueueName> queues_of(const ir::Program& p) {
+    std::vector<QueueName> out(p.routines.size(), QueueName::Compute);
+    for (const ir::Entry& e : p.entries) {
+        for (const ir::Call& c : e.calls) out[static_cast<size_t>(c.routine)] = c.queue;
+    }
+    return out;
+}
+
 }  // namespace
 
 std::span<const comm::Request> Launch::requests_in(comm::Request (&room)[kMaxOperands]) const {
@@ -61,11 +70,13 @@ std::span<const comm::Request> Launch::requests_in(comm::Request (&room)[kMaxOpe
 Prepared::Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads,
                    const DelayOf& delay_s, comm::islands::Member* islands)
     : program_(program) {
-    for (const ir::Routine& r : program.routines) code_.push_back(code_of(r, rank, communicator, threads, delay_s, islands));
+    const std::vector<QueueName> queues = queues_of(program);
+    for (size_t i = 0; i < program.routines.size(); ++i)
+        code_.push_back(code_of(program.routines[i], queues[i], rank, communicator, threads, delay_s, islands));
 }
 
-Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Communicator& communicator, int threads,
-                                 const DelayOf& delay_s, comm::islands::Member* islands) const {
+Prepared::Code Prepared::code_of(const ir::Routine& r, QueueName queue, int64_t rank, comm::Communicator& communicator,
+                                 int threads, const DelayOf& delay_s, comm::islands::Member* islands) const {
     Code code;
     for (const ir::Tensor& t : r.tensors) {
         const ir::Tensor* root = &t;
@@ -81,6 +92,7 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
             for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank, op.group)))
                 members.push_back(static_cast<int>(m));
             p.group = communicator.add_group(members);
+            communicator.use(p.group, queue);
             for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
                 p.requests.push_back(request_of(program_, r, op, i));
         } else {

@@ -81,8 +81,8 @@ private:
         std::vector<Address> addresses;  // by tensor
         std::vector<PreparedOp> ops;
     };
-    Code code_of(const ir::Routine& routine, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
-                 comm::islands::Member* islands) const;
+    Code code_of(const ir::Routine& routine, QueueName queue, int64_t rank, comm::Communicator& communicator, int threads,
+                 const DelayOf& delay_s, comm::islands::Member* islands) const;
     void fill(const Code& code, size_t index, Launch& launch) const;
 
     const ir::Program& program_;

@@ -203,7 +203,7 @@ void Watchdog::write_records(const std::string& reason) const {
                 }
                 ops.push_back(std::move(op));
             }
-            queues[std::string(traits_of(queue).title)] = std::move(ops);
+            if (traits_of(queue).computes || !ops.empty()) queues[std::string(traits_of(queue).title)] = std::move(ops);
         }
         const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
         const OrderedJson record = {

@@ -52,8 +52,8 @@ int last_backward_of(const ir::Program& p, const ir::Entry& entry) {
 
 bool is_of_step_end(ir::RoutineKind kind) { return kind == ir::RoutineKind::Stats || kind == ir::RoutineKind::Update; }
 
-// The threads of a rank: one for each queue of a step, by its number, or one for all. A device sends and receives in lanes of
-// their own, one for each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
+// The threads of a rank: one for each queue of a step, by its number, or one for all. A device sends and receives in lanes, one
+// for each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
 class Threads {
 public:
     Threads(Loaded& loaded, const compile::RankThreads& rank_threads, const Cluster& cluster)
@@ -76,26 +76,30 @@ public:
         if (is_new) add();
         return at->second;
     }
-    // On one thread the calls of the communication queue follow each other: who waits for one of them has waited for those
-    // before it, and each has waited for what those before it waited for. On several threads both is said.
+    // In a queue calls follow each other: who waits for one of them has waited for those before it, and each has waited for
+    // what those before it waited for. Of lanes both is said.
     std::vector<int> waits_of(const ir::Entry& entry, const ir::Call& call) {
         std::vector<int> out = call.waits;
         if (!device_) return out;
-        const auto is_beside = [&](int c) { return entry.calls[static_cast<size_t>(c)].queue != QueueName::Compute; };
+        const auto is_in_lane = [&](int c) { return entry.calls[static_cast<size_t>(c)].queue == QueueName::Pipeline; };
         for (const int w : call.waits) {
-            if (!is_beside(w)) continue;
-            for (size_t t = 1; t < loaded_.calls.size(); ++t) {
+            if (!is_in_lane(w)) continue;
+            for (size_t t = kStepQueues; t < loaded_.calls.size(); ++t) {
                 const std::vector<int>& calls = loaded_.calls[t];
                 const auto behind = std::upper_bound(calls.begin(), calls.end(), w);
                 if (behind != calls.begin()) out.push_back(*(behind - 1));
             }
         }
-        if (call.queue == QueueName::Compute) return out;
+        if (call.queue != QueueName::Pipeline) return out;
         for (const int w : call.waits) {
-            if (!is_beside(w)) waited_ = std::max(waited_, w);
+            if (!is_in_lane(w)) waited_ = std::max(waited_, w);
         }
         if (waited_ >= 0) out.push_back(waited_);
         return out;
+    }
+    // The queue whose calls a thread has.
+    static QueueName queue_of(int thread) {
+        return static_cast<size_t>(thread) < kStepQueues ? static_cast<QueueName>(thread) : QueueName::Pipeline;
     }
     void give(size_t thread, Work work, int call) {
         loaded_.rank.threads[thread].work.push_back(std::move(work));
@@ -107,7 +111,7 @@ private:
 
     Loaded& loaded_;
     const bool beside_, device_, transfers_block_;
-    int waited_ = -1;  // the last computing call for which one of the communication queue has waited
+    int waited_ = -1;                                   // the last call for which a transfer has waited
     std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
 };
 
@@ -161,7 +165,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
 }
 
 void record(ir::Timeline& timeline, const Event& e, int call, const Profile& profile) {
-    std::vector<ir::TimedOp>& thread = timeline.threads[e.thread == 0 ? QueueName::Compute : QueueName::Comm];
+    std::vector<ir::TimedOp>& thread = timeline.threads[Threads::queue_of(e.thread)];
     if (e.segment < 0) {
         thread.push_back({call, -1, e.start_s, e.end_s, e.start_s});
         return;

@@ -27,6 +27,7 @@ struct Layout {
     int prefetch, tied, global_batch;
     bool validation;
     const char* recompute;
+    bool async_tensor_parallel = false;
 };
 
 // Degrees, partitions and schedules such that every routine of a step appears, with and without a part in collectives.
@@ -51,6 +52,8 @@ constexpr std::array kLayouts = {
     Layout{1, 2, 2, "zero3", 2, 1, 4, false, "full"},  //
     Layout{2, 1, 2, "zero1", 0, 0, 4, false, "none"},  //
     Layout{2, 2, 2, "zero3", 1, 0, 8, false, "full"},  //
+    Layout{1, 2, 2, "zero3", 1, 0, 4, true, "none", true},  Layout{1, 2, 2, "zero3", 2, 1, 8, false, "full", true},
+    Layout{2, 1, 2, "zero1", 1, 0, 4, false, "none", true},
 };
 
 std::string recipe_of(const Layout& l) {
@@ -59,8 +62,10 @@ std::string recipe_of(const Layout& l) {
         "= 30\n"
         "tie_embeddings = {}\n[training]\nseq_len = 8\nlocal_batch_size = 1\nglobal_batch_size = {}\n[parallelism]\n"
         "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\nprefetch = {}\n"
+        "enable_async_tensor_parallel = {}\n"
         "[partition]\npreset = \"{}\"\n[validation]\nenable = {}\n[activation_checkpoint]\nmode = \"{}\"\n",
-        l.tied, l.global_batch, l.replicate, l.shard, l.tensor, l.prefetch, l.preset, l.validation, l.recompute);
+        l.tied, l.global_batch, l.replicate, l.shard, l.tensor, l.prefetch, l.async_tensor_parallel, l.preset, l.validation,
+        l.recompute);
 }
 
 ir::Program program_of(const Layout& l) {
@@ -81,6 +86,21 @@ TEST(CheckAgainstMachine, CompiledProgramsAreLegal) {
         EXPECT_EQ(verdict(run_ranks(ranks)), "legal") << recipe_of(l);
         EXPECT_EQ(verdict(check::prove(ranks)), "legal") << recipe_of(l);
     }
+}
+
+// A collective that waits holds a place, such as processors of a GPU. With a place for each queue no rank stands still. With one
+// place for all, a rank waits in one queue for another that waits in another queue.
+TEST(CheckAgainstMachine, EachQueueNeedsAPlace) {
+    int stood = 0;
+    for (const Layout& l : kLayouts) {
+        const ir::Program program = program_of(l);
+        const std::vector<const ir::Program*> ranks(static_cast<size_t>(program.mesh.ranks()), &program);
+        EXPECT_EQ(verdict(run_ranks(ranks, static_cast<int>(kStepQueues))), "legal") << recipe_of(l);
+        const std::optional<std::string> one_place = run_ranks(ranks, 1);
+        EXPECT_TRUE(one_place.value_or("deadlock").starts_with("deadlock")) << *one_place;
+        stood += one_place.has_value();
+    }
+    EXPECT_GT(stood, 0);
 }
 
 TEST(CheckAgainstMachine, SameVerdictOnDamagedPrograms) {

@@ -124,7 +124,7 @@ TEST(PipelineDamage, BothSidesUseOneQueue) {
                 const ir::Routine& r = p.routines[static_cast<size_t>(c.routine)];
                 const bool is_one = std::any_of(r.ops.begin(), r.ops.end(),
                                                 [&](const ir::Op& op) { return op.kind == kind && ir::crosses_pipeline(p, op); });
-                if (is_one) c.queue = c.queue == QueueName::Comm ? QueueName::Compute : QueueName::Comm;
+                if (is_one) c.queue = c.queue == QueueName::Compute ? QueueName::Comm : QueueName::Compute;
             }
         }
         const std::optional<check::Refusal> found = check::prove_order(damaged.of_ranks());

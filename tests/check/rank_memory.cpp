@@ -124,7 +124,7 @@ RankMemory::RankMemory(const ir::Program& program, const AccessTable& table)
 void RankMemory::begin_step(const ir::Entry& entry) {
     entry_ = &entry;
     ++step_;
-    for (Cell& c : cells_) c.read = c.wrote = {-1, -1};
+    for (Cell& c : cells_) c.read = c.wrote = ByStepQueue<int>(-1);
     written_.clear();
     gathered_.clear();
     ledger_.begin_step(entry);
@@ -161,12 +161,14 @@ void RankMemory::run(int call, const Moment& moment) {
 }
 
 void RankMemory::refuse_races(const Touch& touch, const Moment& moment) const {
-    const size_t other = moment.stream == 0 ? 1 : 0;
     for (size_t i = touch.begin; i < touch.end; ++i) {
-        if (cells_[i].wrote[other] >= moment.seen[other])
-            refuse("races with a write of the other stream in the bytes of", touch.buffer);
-        if (touch.writes && cells_[i].read[other] >= moment.seen[other])
-            refuse("races with a read of the other stream in the bytes of", touch.buffer);
+        for (QueueName other : kQueuesOfSteps) {
+            if (other == moment.queue) continue;
+            if (cells_[i].wrote[other] >= moment.seen[other])
+                refuse("races with a write of another queue in the bytes of", touch.buffer);
+            if (touch.writes && cells_[i].read[other] >= moment.seen[other])
+                refuse("races with a read of another queue in the bytes of", touch.buffer);
+        }
     }
 }
 
@@ -251,13 +253,13 @@ void RankMemory::touch_weights(const Touch& touch) {
 }
 
 void RankMemory::leave(const Touch& touch, const Moment& moment) {
-    const size_t stream = static_cast<size_t>(moment.stream);
+    const QueueName queue = moment.queue;
     const bool frees = routine_->kind == RoutineKind::Free;
     for (size_t i = touch.begin; i < touch.end; ++i) {
         Cell& c = cells_[i];
-        if (touch.reads) c.read[stream] = moment.position;
+        if (touch.reads) c.read[queue] = moment.position;
         if (!touch.writes) continue;
-        c.wrote[stream] = moment.position;
+        c.wrote[queue] = moment.position;
         c.owner = frees ? -1 : touch.buffer;
         c.step = step_;
         c.garbage = touch.port < 0;

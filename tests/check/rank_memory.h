@@ -13,10 +13,11 @@
 
 namespace lockstep::check_test {
 
-// Where a call stands on its rank: the calls of stream s before seen[s] have ended, in every execution, before it starts.
+// Where a call stands on its rank: the calls of queue q before seen[q] have ended, in every execution, before it starts.
 struct Moment {
-    int stream = 0, position = 0;
-    std::array<int, 2> seen = {0, 0};
+    QueueName queue = QueueName::Compute;
+    int position = 0;
+    ByStepQueue<int> seen;
 };
 
 // What a program's calls touch, as ranges of cells: the pieces into which the borders of all touched ranges cut the arena.
@@ -55,7 +56,7 @@ private:
         int owner = -1;  // the buffer through which it was last written; -1: ended, or never
         int step = -1;
         bool garbage = false;
-        std::array<int, 2> read = {-1, -1}, wrote = {-1, -1};  // per stream, position of the last call that did, in this step
+        ByStepQueue<int> read{-1}, wrote{-1};  // position of the queue's last call that did, in this step
     };
     using Touch = AccessTable::Touch;
 

@@ -20,19 +20,19 @@ bool is_collective(const ir::Op& op) {
     return kind && mesh::traits_of(*kind).symmetric;
 }
 
-// A place in a rank's queue of communication: a collective of a compute call, or a call of the comm stream as a whole (op -1).
-struct QueueItem {
+// A place in a rank's line of communication: a collective of a compute call, or a call of another queue as a whole (op -1).
+struct LineItem {
     int call, op;
-    bool operator==(const QueueItem&) const = default;
+    bool operator==(const LineItem&) const = default;
 };
 
 // One entry of one program, made ready to run.
 struct Track {
     const ir::Entry* entry = nullptr;
-    std::array<std::vector<int>, 2> streams;    // calls
+    ByStepQueue<std::vector<int>> queues;       // calls
     std::vector<Moment> moments;                // by call
     std::vector<std::vector<int>> collectives;  // by call, ops
-    std::vector<QueueItem> queue;
+    std::vector<LineItem> line;
 };
 
 Track track_of(const ir::Program& program, const ir::Entry& entry) {
@@ -42,28 +42,27 @@ Track track_of(const ir::Program& program, const ir::Entry& entry) {
     for (size_t i = 0; i < entry.calls.size(); ++i) {
         const Call& c = entry.calls[i];
         const int call = static_cast<int>(i);
-        const size_t s = static_cast<size_t>(c.queue);
         Moment& m = t.moments[i];
-        m.stream = static_cast<int>(s);
-        m.position = static_cast<int>(t.streams[s].size());
-        if (!t.streams[s].empty()) m.seen = t.moments[static_cast<size_t>(t.streams[s].back())].seen;
-        m.seen[s] = m.position;
+        m.queue = c.queue;
+        std::vector<int>& own = t.queues[c.queue];
+        m.position = static_cast<int>(own.size());
+        if (!own.empty()) m.seen = t.moments[static_cast<size_t>(own.back())].seen;
+        m.seen[c.queue] = m.position;
         for (int w : c.waits) {
             if (w < 0 || w >= call) throw Illegal(fmt::format("call {} waits for a call that is not before it", i));
             const Moment& awaited = t.moments[static_cast<size_t>(w)];
-            for (size_t k = 0; k < 2; ++k) m.seen[k] = std::max(m.seen[k], awaited.seen[k]);
-            m.seen[static_cast<size_t>(awaited.stream)] =
-                std::max(m.seen[static_cast<size_t>(awaited.stream)], awaited.position + 1);
+            for (QueueName q : kQueuesOfSteps) m.seen[q] = std::max(m.seen[q], awaited.seen[q]);
+            m.seen[awaited.queue] = std::max(m.seen[awaited.queue], awaited.position + 1);
         }
-        t.streams[s].push_back(call);
+        own.push_back(call);
         t.collectives.emplace_back();
         const ir::Routine& r = program.routines[static_cast<size_t>(c.routine)];
         for (size_t k = 0; k < r.ops.size(); ++k) {
             if (is_collective(r.ops[k])) t.collectives.back().push_back(static_cast<int>(k));
         }
-        if (c.queue == QueueName::Comm) t.queue.push_back({call, -1});
+        if (c.queue != QueueName::Compute) t.line.push_back({call, -1});
         else {
-            for (int op : t.collectives.back()) t.queue.push_back({call, op});
+            for (int op : t.collectives.back()) t.line.push_back({call, op});
         }
     }
     return t;
@@ -87,12 +86,12 @@ Score score_of(const ir::Program& program) {
     return s;
 }
 
-enum class Policy { ComputeFirst, CommFirst, Random };
-
 class Machine {
 public:
-    Machine(const std::vector<const Score*>& scores, Policy policy, uint64_t seed)
-        : ranks_(scores.size()), policy_(policy), random_(seed) {
+    // first: the queue that moves before the others; nothing: they move in any order, by the seed. room: how many collectives of
+    // a rank may be under way; 0: its communication is one line, in the order of the list.
+    Machine(const std::vector<const Score*>& scores, std::optional<QueueName> first, uint64_t seed, int room)
+        : ranks_(scores.size()), first_(first), room_(room), random_(seed) {
         std::map<const Score*, bool> has_memory;
         for (size_t r = 0; r < scores.size(); ++r) {
             ranks_[r].score = scores[r];
@@ -104,7 +103,7 @@ public:
     }
 
     void run() {
-        while (policy_ == Policy::Random ? move_anybody() : move_in_order()) {
+        while (first_ ? move_in_order() : move_anybody()) {
         }
         for (size_t r = 0; r < ranks_.size(); ++r) {
             if (!ranks_[r].finished()) throw Illegal(fmt::format("deadlock: rank {} stands at {}", r, place(ranks_[r])));
@@ -113,21 +112,23 @@ public:
 
 private:
     struct Lane {
-        size_t next = 0;    // in the stream's list
-        int call = -1;      // that runs
-        size_t passed = 0;  // collectives of it that are done
+        size_t next = 0;     // in the queue's list
+        int call = -1;       // that runs
+        size_t passed = 0;   // collectives of it that are done
+        bool holds = false;  // a place for the one that it stands at
     };
     struct Rank {
         const Score* score = nullptr;
         std::unique_ptr<RankMemory> memory;
-        size_t step = 0, queue_head = 0;
-        std::array<Lane, 2> lanes;
+        size_t step = 0, line_head = 0;
+        int held = 0;  // places of collectives under way
+        ByStepQueue<Lane> lanes;
         std::vector<bool> ended;
 
         bool finished() const { return step == score->steps.size(); }
         const Track& track() const { return score->steps[step]; }
         const Call& call(int index) const { return track().entry->calls[static_cast<size_t>(index)]; }
-        bool is_head(QueueItem item) const { return queue_head < track().queue.size() && track().queue[queue_head] == item; }
+        bool is_head(LineItem item) const { return line_head < track().line.size() && track().line[line_head] == item; }
         // The collective that a lane stands at, or -1.
         int collective(const Lane& lane) const {
             if (lane.call < 0) return -1;
@@ -138,51 +139,58 @@ private:
 
     static void enter_step(Rank& rank) {
         rank.lanes = {};
-        rank.queue_head = 0;
+        rank.line_head = 0;
         if (rank.finished()) return;
         rank.ended.assign(rank.track().entry->calls.size(), false);
         if (rank.memory) rank.memory->begin_step(*rank.track().entry);
     }
 
     bool move_in_order() {
-        const size_t first = policy_ == Policy::ComputeFirst ? 0 : 1;
         bool moved = false;
         for (size_t r = 0; r < ranks_.size(); ++r) {
-            while (move(r, first)) moved = true;
+            while (move(r, *first_)) moved = true;
         }
-        for (size_t r = 0; r < ranks_.size() && !moved; ++r) moved = move(r, 1 - first);
+        for (QueueName other : kQueuesOfSteps) {
+            for (size_t r = 0; r < ranks_.size() && !moved; ++r) moved = move(r, other);
+        }
         return moved;
     }
 
     bool move_anybody() {
-        const size_t lanes = 2 * ranks_.size(), start = random_() % lanes;
+        const size_t lanes = kStepQueues * ranks_.size(), start = random_() % lanes;
         for (size_t k = 0; k < lanes; ++k) {
             const size_t lane = (start + k) % lanes;
-            if (move(lane / 2, lane % 2)) return true;
+            if (move(lane / kStepQueues, kQueuesOfSteps[lane % kStepQueues])) return true;
         }
         return false;
     }
 
-    // One event of one stream of one rank: a call starts, a collective completes for all its members, a call ends.
-    bool move(size_t r, size_t stream) {
+    // One event of one queue of one rank: a call starts, a collective takes its place, or completes for all its members, a call
+    // ends.
+    bool move(size_t r, QueueName queue) {
         Rank& rank = ranks_[r];
         if (rank.finished()) return false;
-        Lane& lane = rank.lanes[stream];
-        if (lane.call < 0) return start(rank, stream);
-        if (rank.collective(lane) >= 0) return meet(r, stream);
-        end(rank, stream);
-        return true;
+        Lane& lane = rank.lanes[queue];
+        if (lane.call < 0) return start(rank, queue);
+        if (rank.collective(lane) < 0) {
+            end(rank, queue);
+            return true;
+        }
+        if (room_ == 0 || lane.holds) return meet(r, queue);
+        if (rank.held == room_) return false;
+        ++rank.held;
+        return lane.holds = true;
     }
 
-    static bool start(Rank& rank, size_t stream) {
-        Lane& lane = rank.lanes[stream];
-        const std::vector<int>& list = rank.track().streams[stream];
+    bool start(Rank& rank, QueueName queue) const {
+        Lane& lane = rank.lanes[queue];
+        const std::vector<int>& list = rank.track().queues[queue];
         if (lane.next == list.size()) return false;
         const int call = list[lane.next];
         for (int w : rank.call(call).waits) {
             if (!rank.ended[static_cast<size_t>(w)]) return false;
         }
-        if (stream == 1 && !rank.is_head({call, -1})) return false;
+        if (room_ == 0 && queue != QueueName::Compute && !rank.is_head({call, -1})) return false;
         if (rank.memory) rank.memory->run(call, rank.track().moments[static_cast<size_t>(call)]);
         lane.call = call;
         lane.passed = 0;
@@ -190,62 +198,65 @@ private:
         return true;
     }
 
-    static void end(Rank& rank, size_t stream) {
-        Lane& lane = rank.lanes[stream];
+    static void end(Rank& rank, QueueName queue) {
+        Lane& lane = rank.lanes[queue];
         rank.ended[static_cast<size_t>(lane.call)] = true;
         lane.call = -1;
-        if (stream == 1) ++rank.queue_head;
-        for (size_t s = 0; s < 2; ++s) {
-            if (rank.lanes[s].call >= 0 || rank.lanes[s].next < rank.track().streams[s].size()) return;
+        if (queue != QueueName::Compute) ++rank.line_head;
+        for (QueueName q : kQueuesOfSteps) {
+            if (rank.lanes[q].call >= 0 || rank.lanes[q].next < rank.track().queues[q].size()) return;
         }
         if (rank.memory) rank.memory->end_step();
         ++rank.step;
         enter_step(rank);
     }
 
-    // The stream on which a rank holds out this collective at the head of its queue, or -1.
-    int holds_out(const Rank& rank, const Rank& other, size_t other_stream) const {
-        if (rank.finished()) return -1;
-        const Lane& theirs = other.lanes[other_stream];
+    // The queue on which a rank holds out this collective, at the head of its line if it has one.
+    std::optional<QueueName> holds_out(const Rank& rank, const Rank& other, QueueName of_other) const {
+        if (rank.finished()) return std::nullopt;
+        const Lane& theirs = other.lanes[of_other];
         const int op = other.collective(theirs);
         const Call& b = other.call(theirs.call);
-        for (size_t s = 0; s < 2; ++s) {
-            const Lane& lane = rank.lanes[s];
-            if (rank.collective(lane) != op || !rank.is_head({lane.call, s == 1 ? -1 : op})) continue;
+        for (QueueName q : kQueuesOfSteps) {
+            const Lane& lane = rank.lanes[q];
+            if (rank.collective(lane) != op) continue;
+            if (room_ == 0 ? !rank.is_head({lane.call, q == QueueName::Compute ? op : -1}) : !lane.holds) continue;
             const Call& a = rank.call(lane.call);
             const bool same_routine = rank.score->program->routines[static_cast<size_t>(a.routine)].name ==
                                       other.score->program->routines[static_cast<size_t>(b.routine)].name;
-            if (same_routine && a.instance == b.instance && a.microbatch == b.microbatch && a.chunk == b.chunk)
-                return static_cast<int>(s);
+            if (same_routine && a.instance == b.instance && a.microbatch == b.microbatch && a.chunk == b.chunk) return q;
         }
-        return -1;
+        return std::nullopt;
     }
 
-    bool meet(size_t r, size_t stream) {
+    bool meet(size_t r, QueueName queue) {
         const Rank& me = ranks_[r];
-        const Lane& lane = me.lanes[stream];
+        const Lane& lane = me.lanes[queue];
         const ir::Program& program = *me.score->program;
         const ir::Op& op =
             program.routines[static_cast<size_t>(me.call(lane.call).routine)].ops[static_cast<size_t>(me.collective(lane))];
         const std::vector<int64_t> members = program.mesh.group(static_cast<int64_t>(r), op.group);
-        std::vector<int> streams;
+        std::vector<QueueName> queues;
         for (int64_t m : members) {
-            streams.push_back(holds_out(ranks_[static_cast<size_t>(m)], me, stream));
-            if (streams.back() < 0) return false;
+            const std::optional<QueueName> held_out = holds_out(ranks_[static_cast<size_t>(m)], me, queue);
+            if (!held_out) return false;
+            queues.push_back(*held_out);
         }
         for (size_t k = 0; k < members.size(); ++k) {
             Rank& member = ranks_[static_cast<size_t>(members[k])];
-            ++member.lanes[static_cast<size_t>(streams[k])].passed;
-            if (streams[k] == 0) ++member.queue_head;
+            Lane& of_member = member.lanes[queues[k]];
+            ++of_member.passed;
+            if (std::exchange(of_member.holds, false)) --member.held;
+            if (queues[k] == QueueName::Compute) ++member.line_head;
         }
         return true;
     }
 
     static std::string place(const Rank& rank) {
         std::string text = fmt::format("step {}", rank.step);
-        for (size_t s = 0; s < 2; ++s) {
-            const Lane& lane = rank.lanes[s];
-            const std::vector<int>& list = rank.track().streams[s];
+        for (QueueName q : kQueuesOfSteps) {
+            const Lane& lane = rank.lanes[q];
+            const std::vector<int>& list = rank.track().queues[q];
             const int call = lane.call >= 0 ? lane.call : lane.next < list.size() ? list[lane.next] : -1;
             if (call < 0) continue;
             text += fmt::format(", call {} {}", call,
@@ -255,13 +266,14 @@ private:
     }
 
     std::vector<Rank> ranks_;
-    Policy policy_;
+    std::optional<QueueName> first_;
+    int room_;
     std::mt19937_64 random_;
 };
 
 }  // namespace
 
-std::optional<std::string> run_ranks(const std::vector<const ir::Program*>& ranks) {
+std::optional<std::string> run_ranks(const std::vector<const ir::Program*>& ranks, std::optional<int> room) {
     try {
         std::map<const ir::Program*, Score> scores;
         std::vector<const Score*> by_rank;
@@ -269,9 +281,10 @@ std::optional<std::string> run_ranks(const std::vector<const ir::Program*>& rank
             if (!scores.contains(p)) scores.emplace(p, score_of(*p));
             by_rank.push_back(&scores.at(p));
         }
-        Machine(by_rank, Policy::ComputeFirst, 0).run();
-        Machine(by_rank, Policy::CommFirst, 0).run();
-        for (uint64_t seed : {1, 2}) Machine(by_rank, Policy::Random, seed).run();
+        for (const int each : room ? std::vector{*room} : std::vector{0, static_cast<int>(kStepQueues)}) {
+            for (const QueueName first : kQueuesOfSteps) Machine(by_rank, first, 0, each).run();
+            for (uint64_t seed : {1, 2}) Machine(by_rank, std::nullopt, seed, each).run();
+        }
     } catch (const Illegal& breach) {
         return breach.what();
     }

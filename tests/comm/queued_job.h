@@ -20,7 +20,11 @@ public:
 
     int rank() const override { return inner_->rank(); }
     int ranks() const override { return inner_->ranks(); }
-    GroupId add_group(std::vector<int> ranks) override { return inner_->add_group(std::move(ranks)); }
+    GroupId add_group(std::vector<int> ranks) override {
+        const GroupId group = inner_->add_group(std::move(ranks));
+        for (QueueName queue : kQueuesOfSteps) inner_->use(group, queue);
+        return group;
+    }
     void connect() override { inner_->connect(); }
     int position(GroupId group) const override { return inner_->position(group); }
     int members(GroupId group) const override { return inner_->members(group); }

@@ -109,9 +109,10 @@ inline bool remove_calls(ir::Program& p, const std::function<bool(const ir::Rout
 inline void run_early(ir::Program& p, QueueName first) {
     std::vector<ir::Call>& calls = train_calls(p);
     std::vector<bool> done(calls.size(), false);
-    std::vector<size_t> order, next(2, 0);
+    std::vector<size_t> order;
+    ByStepQueue<size_t> next;
     const auto advance = [&](QueueName s) {
-        size_t& i = next[static_cast<size_t>(s)];
+        size_t& i = next[s];
         while (i < calls.size() && calls[i].queue != s) ++i;
         if (i == calls.size()) return false;
         if (!std::all_of(calls[i].waits.begin(), calls[i].waits.end(), [&](int w) { return done[static_cast<size_t>(w)]; }))
@@ -125,8 +126,7 @@ inline void run_early(ir::Program& p, QueueName first) {
         order.push_back(i++);
         return true;
     };
-    const QueueName second = first == QueueName::Comm ? QueueName::Compute : QueueName::Comm;
-    while (advance(first) || advance(second)) {
+    while (advance(first) || std::ranges::any_of(kQueuesOfSteps, advance)) {
     }
     for (ir::Call& c : calls) c.waits.clear(), c.queue = QueueName::Compute;
     reorder(calls, order);

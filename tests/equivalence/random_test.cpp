@@ -71,7 +71,7 @@ TEST(Equivalence, EveryLayoutTrainsAsOneRankBfloat16) {
     hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 80) * 2 / 15), true);
 }
 
-// The two extreme orders that streams and waits permit, run by one thread, give bit for bit the order of the list.
+// The extreme orders that queues and waits permit, run by one thread, give bit for bit the order of the list.
 TEST(Equivalence, WaitsAreEnough) {
     int counted = 0;
     for (uint64_t seed = 1; counted < 20; ++seed) {
@@ -79,7 +79,7 @@ TEST(Equivalence, WaitsAreEnough) {
         if (!d || d->compiled.layout.data_ranks == 1) continue;
         ++counted;
         const Outcome listed = run(d->recipe, d->compiled, 2);
-        for (const QueueName first : {QueueName::Comm, QueueName::Compute}) {
+        for (const QueueName first : kQueuesOfSteps) {
             compile::Compiled early = d->compiled;
             for (ir::Program& p : early.programs) run_early(p, first);
             std::string where;

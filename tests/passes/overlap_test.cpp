@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ir/happens_before.h"
+#include "ops/rule.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
 
@@ -51,6 +54,26 @@ TEST(Overlap, UnitsCommunicateOnTheirOwnStream) {
             kind == ir::RoutineKind::Gather || kind == ir::RoutineKind::ReduceMicro || kind == ir::RoutineKind::ReduceStep;
         EXPECT_EQ(c.queue == QueueName::Comm, comm) << p.routines[c.routine].name;
     }
+}
+
+// Asynchronous tensor parallelism, split parameters and a pipeline: three kinds of groups, none in another's queue.
+TEST(Overlap, CollectivesOfOtherAxesHaveQueuesOfTheirOwn) {
+    Settings settings = kSharded;
+    settings.insert(settings.end(), {{"parallelism.tensor_parallel_degree", "2"},
+                                     {"parallelism.enable_async_tensor_parallel", "true"},
+                                     {"parallelism.pipeline_parallel_degree", "2"}});
+    const ir::Program p = program_after("overlap", settings);
+    ByStepQueue<std::set<std::string>> axes;
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
+        const ir::Routine& r = p.routines[c.routine];
+        for (const ir::Op& op : r.ops) {
+            if (!ops::rule(op.kind).collective || c.queue == QueueName::Compute) continue;
+            axes[c.queue].insert(r.kind == ir::RoutineKind::Transfer ? "pipeline" : p.mesh.text(op.group));
+        }
+    }
+    EXPECT_EQ(axes[QueueName::Comm], (std::set<std::string>{"dp_shard"}));
+    EXPECT_EQ(axes[QueueName::Tensor], (std::set<std::string>{"tp"}));
+    EXPECT_EQ(axes[QueueName::Pipeline], (std::set<std::string>{"pipeline"}));
 }
 
 TEST(Overlap, AForwardWaitsForItsGatherOnly) {

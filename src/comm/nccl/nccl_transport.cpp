@@ -27,6 +27,9 @@ namespace {
 
 using Ranks = std::vector<int>;
 
+// The most processors that a launch may hold: NCCL's own most.
+constexpr int kMostProcessors = 32;
+
 void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess || result == ncclInProgress) return;
     throw InternalError(fmt::format("{}: {}: {}", call, ncclGetErrorString(result), ncclGetLastError(nullptr)));
@@ -48,6 +51,15 @@ ncclDataType_t type_of(Dtype type) {
 // Sums in NCCL's own order; maxima keep the first NaN, which NCCL does not promise.
 bool is_by_library(const Request& r) {
     return r.traits().reduces && r.op == ReduceOp::Sum && r.algorithm && r.algorithm->reduce == mesh::ReduceBy::Library;
+}
+
+// Of the GPU of the thread.
+int processors() {
+    int device = 0, count = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        throw InternalError("nccl: the GPU does not say how many processors it has");
+    return count;
 }
 
 cudaStream_t stream_of(const device::Queue& queue) { return static_cast<cudaStream_t>(queue.handle()); }
@@ -149,11 +161,18 @@ public:
             std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.ranks == ranks; });
         if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
         ensure(!connected_ || ranks.size() == 1, "add_group: the groups of NCCL are made before the first launch");
-        memberships_.push_back({std::move(ranks), position, {}, {}});
+        memberships_.push_back({std::move(ranks), position, {}, {}, {}});
         return static_cast<GroupId>(memberships_.size() - 1);
     }
+    void use(GroupId group, QueueName queue) override {
+        Membership& m = memberships_.at(static_cast<size_t>(group));
+        ensure(!connected_ || m.ranks.size() == 1, "use: communicators of NCCL are made before the first launch");
+        m.uses[queue] = true;
+    }
 
-    // The world's communicator, then parts of it for each group and channel, which all ranks make in one order.
+    // The world's communicator, then parts of it for each queue and group that gives it launches, which all ranks make in one
+    // order. A launch holds processors of the GPU while it waits for other ranks. Launches of all queues together hold no more
+    // than there are, so each of them can begin whatever the others wait for.
     void connect() override {
         ensure(!connected_, "connect: once");
         connected_ = true;
@@ -167,25 +186,31 @@ public:
         transport_.keep(world);
 
         nlohmann::json own = nlohmann::json::array();
-        for (const Membership& m : memberships_) own.push_back(m.ranks);
-        std::set<Ranks> groups;
-        for (const std::string& text : processes.exchange(json_text(own))) {
-            for (const nlohmann::json& ranks : parse_json<nlohmann::json>(text)) {
-                if (ranks.size() > 1) groups.insert(ranks.get<Ranks>());
+        for (const Membership& m : memberships_) {
+            for (QueueName queue : kQueuesOfSteps) {
+                if (m.uses[queue] && m.ranks.size() > 1) own.push_back({static_cast<int>(queue), m.ranks});
             }
         }
-        for (const std::vector<Ranks>& round : rounds_of(groups)) {
-            int color = NCCL_SPLIT_NOCOLOR, key = 0;
-            Membership* mine = nullptr;
-            for (size_t g = 0; g < round.size(); ++g) {
-                const auto it = std::find_if(memberships_.begin(), memberships_.end(),
-                                             [&](const Membership& m) { return m.ranks == round[g]; });
-                if (it != memberships_.end()) mine = &*it, color = static_cast<int>(g), key = it->position;
-            }
-            for (int channel = 0; channel < kChannels; ++channel) {
+        ByStepQueue<std::set<Ranks>> groups;
+        for (const std::string& text : processes.exchange(json_text(own))) {
+            for (const nlohmann::json& use : parse_json<nlohmann::json>(text))
+                groups[static_cast<QueueName>(use[0].get<int>())].insert(use[1].get<Ranks>());
+        }
+        const auto queues = std::ranges::count_if(groups, [](const auto& of_queue) { return !of_queue.empty(); });
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        if (queues > 1) config.maxCTAs = std::min(kMostProcessors, processors() / static_cast<int>(queues));
+        for (QueueName queue : kQueuesOfSteps) {
+            for (const std::vector<Ranks>& round : rounds_of(groups[queue])) {
+                int color = NCCL_SPLIT_NOCOLOR, key = 0;
+                Membership* mine = nullptr;
+                for (size_t g = 0; g < round.size(); ++g) {
+                    const auto it = std::find_if(memberships_.begin(), memberships_.end(),
+                                                 [&](const Membership& m) { return m.ranks == round[g]; });
+                    if (it != memberships_.end()) mine = &*it, color = static_cast<int>(g), key = it->position;
+                }
                 ncclComm_t part = nullptr;
-                CHECK(ncclCommSplit, world, color, key, &part, nullptr);
-                if (mine) mine->comms[channel] = transport_.keep(part);
+                CHECK(ncclCommSplit, world, color, key, &part, &config);
+                if (mine) mine->comms[queue] = transport_.keep(part);
             }
         }
     }
@@ -204,6 +229,7 @@ public:
             for (size_t i = 0; i < requests.size(); ++i) local::execute(transport_.moves(), queue, std::span(&requests, 1), i, 0);
             return;
         }
+        ensure(self.comms[queue.name()], "nccl: a launch in a queue that the group does not use");
         if (const std::optional<Collective> kind = one_sided(requests)) {
             if (kind == Collective::Send) ++self.in_flight[queue.index()];
             if (kind == Collective::Wait) --self.in_flight[queue.index()];
@@ -221,7 +247,8 @@ private:
     struct Membership {
         Ranks ranks;
         int position;
-        ncclComm_t comms[kChannels];
+        ByStepQueue<bool> uses;
+        ByStepQueue<ncclComm_t> comms;
         uint32_t in_flight[kChannels] = {};  // launches of sends that were not waited for
     };
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
@@ -249,7 +276,7 @@ private:
         Launch(NcclCommunicator& own, device::Queue& queue, const Membership& self)
             : own_(own),
               queue_(queue),
-              comm_(self.comms[queue.index()]),
+              comm_(self.comms[queue.name()]),
               members_(static_cast<int>(self.ranks.size())),
               position_(self.position) {}
 
