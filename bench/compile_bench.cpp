@@ -83,7 +83,7 @@ void layouts(benchmark::State& state, const Asked& asked) {
     tune::Bounds bounds(problem);
     std::vector<tune::Choice> all, some;
     for (const tune::Choice& family : problem.space.families) {
-        if (family.pipeline < asked.fewest_stages || family.pipeline > asked.most_stages || family.async_tensor_parallel)
+        if (family.pipeline() < asked.fewest_stages || family.pipeline() > asked.most_stages || family.async_tensor_parallel)
             continue;
         for (const tune::Choice& c : problem.space.members(family)) all.push_back(c);
     }

@@ -148,7 +148,7 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
         [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog, options.only_pipeline_rank); });
     run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
     run("schedule", [&](P p) {
-        passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
+        passes::ScheduleOptions o{{}, layout.windows.reduce_gradients, layout.windows.resident_stages};
         const bool trains = p.routine(ir::RoutineKind::Stats, "") != nullptr;
         if (trains && layout.partition.outer) o.fragments = layout.partition.outer->fragments;
         if (!stages.rows.empty()) o.rows = stages.rows[static_cast<size_t>(p.pipeline_rank)];

@@ -332,24 +332,28 @@ Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
     return std::nullopt;
 }
 
-// How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.
-void set_windows(const Config& config, Layout& l) {
+}  // namespace
+
+Windows windows_of(const Config& config, bool pipeline) {
     constexpr int64_t kAll = 1 << 30, kActive = 3;  // PyTorch keeps three stages of a rank that has more
-    const bool pipeline = l.mesh.degree(Axis::pp) > 1;
-    switch (config.parallelism.fsdp_reshard_after_forward) {
-        case ReshardAfterForward::Default: l.resident_stages = pipeline ? kActive : 0; break;
-        case ReshardAfterForward::Always: l.resident_stages = 0; break;
-        case ReshardAfterForward::Never: l.resident_stages = kAll; break;
-    }
     using passes::ReduceGradients;
+    Windows out;
+    switch (config.parallelism.fsdp_reshard_after_forward) {
+        case ReshardAfterForward::Default: out.resident_stages = pipeline ? kActive : 0; break;
+        case ReshardAfterForward::Always: out.resident_stages = 0; break;
+        case ReshardAfterForward::Never: out.resident_stages = kAll; break;
+    }
     switch (config.partition.reduce_gradients) {
         case ReduceWhen::Default:
-            l.reduce_gradients = pipeline ? ReduceGradients::OnceAStep : ReduceGradients::EachMicrobatch;
+            out.reduce_gradients = pipeline ? ReduceGradients::OnceAStep : ReduceGradients::EachMicrobatch;
             break;
-        case ReduceWhen::Step: l.reduce_gradients = ReduceGradients::OnceAStep; break;
-        case ReduceWhen::Microbatch: l.reduce_gradients = ReduceGradients::EachMicrobatch; break;
+        case ReduceWhen::Step: out.reduce_gradients = ReduceGradients::OnceAStep; break;
+        case ReduceWhen::Microbatch: out.reduce_gradients = ReduceGradients::EachMicrobatch; break;
     }
+    return out;
 }
+
+namespace {
 
 int64_t size_of(const std::vector<ir::Dim>& dims, ir::DimRole role) {
     const auto at = std::find_if(dims.begin(), dims.end(), [&](const ir::Dim& d) { return d.role == role; });
@@ -420,7 +424,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     cuts[Axis::tp] = {std::gcd(size_of(dims, ir::DimRole::KvHeads), tp)};
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;
-    set_windows(config, l);
+    l.windows = windows_of(config, l.mesh.degree(Axis::pp) > 1);
     return l;
 }
 

@@ -16,6 +16,13 @@ namespace lockstep::compile {
 
 inline constexpr ErrorId kTooManyMicrobatches{"recipe.too_many_microbatches"};
 
+// How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.
+struct Windows {
+    passes::ReduceGradients reduce_gradients = passes::ReduceGradients::EachMicrobatch;
+    int64_t resident_stages = 0;  // see passes/schedule.h
+};
+Windows windows_of(const Config& config, bool pipeline);
+
 struct Layout {
     mesh::Mesh mesh;
     int64_t ranks = 1;         // of all islands
@@ -26,8 +33,7 @@ struct Layout {
     int64_t seq_len = 1;
     bool sequence_parallel = true;
     passes::PartitionOptions partition;
-    passes::ReduceGradients reduce_gradients = passes::ReduceGradients::EachMicrobatch;
-    int64_t resident_stages = 0;  // see passes/schedule.h
+    Windows windows;
     int64_t vocab_multiple = 1;
     int64_t sync_steps = 1;  // from one meeting of islands to the next
 

@@ -38,6 +38,7 @@ struct RecipeKey {
     Allowed allowed = {};  // of a list: each item
     // Puts a value that is allowed into the key's field; null where the key does not act.
     void (*put)(Config&, const Value&) = nullptr;
+    Value (*of)(const Config&) = nullptr;  // the field's value; null where the key does not act
 };
 
 // A technique that a recipe asks for and that this version does not have.

@@ -18,6 +18,12 @@ Value default_value(const KeyRow& row, const Config& defaults) {
     return std::visit(Visitor{defaults}, row.default_value);
 }
 
+// The default of a key that acts is its field's.
+Value (*field_of(const KeyRow& row))(const Config&) {
+    const auto* field = std::get_if<Value (*)(const Config&)>(&row.default_value);
+    return row.put && field ? *field : nullptr;
+}
+
 }  // namespace
 
 bool is_count(const std::string& text) {
@@ -45,7 +51,8 @@ const std::vector<RecipeKey>& recipe_keys() {
         std::vector<RecipeKey> out;
         for (const std::span<const KeyRow> rows : {keys_of_training(), keys_of_layout(), keys_of_runs()}) {
             for (const KeyRow& row : rows)
-                out.push_back({row.name, default_value(row, defaults), row.status, row.help, row.allowed, row.put});
+                out.push_back(
+                    {row.name, default_value(row, defaults), row.status, row.help, row.allowed, row.put, field_of(row)});
         }
         return out;
     }();

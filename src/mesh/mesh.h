@@ -18,6 +18,11 @@ namespace lockstep::mesh {
 enum class Axis { island, pp, dp_replicate, dp_shard, cp, tp };
 constexpr std::array<Axis, 6> kAxes = {Axis::island, Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
 using Degrees = std::array<int64_t, kAxes.size()>;  // by axis
+inline constexpr Degrees kNoAxes = [] {
+    Degrees degrees{};
+    degrees.fill(1);
+    return degrees;
+}();
 std::string_view name_of(Axis axis);
 std::string text(const Degrees& degrees);  // "dp_replicate 1 x dp_shard 2 x tp 2"; others only where they are above 1
 

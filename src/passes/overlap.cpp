@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/rule.h"
+#include "passes/parts.h"
 
 namespace lockstep::passes {
 namespace {
@@ -25,22 +26,24 @@ bool only_communicates(const ir::Routine& r) {
 
 bool gathers(const ir::Routine& r) { return r.kind == RoutineKind::Fetch || r.kind == RoutineKind::Gather; }
 
-// By routine. A gather that only casts, and a reduction without other ranks, are computation.
+}  // namespace
+
 std::vector<QueueName> queues_of(const ir::Program& p) {
     std::vector<QueueName> out;
     for (size_t i = 0; i < p.routines.size(); ++i) {
         const ir::Routine& r = p.routines[i];
         const bool of_unit = gathers(r) || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
         const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
-        const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
         QueueName queue = QueueName::Compute;
         if (of_unit && communicates(r)) queue = QueueName::Comm;
-        if (of_block && in_parts && only_communicates(r)) queue = QueueName::Tensor;
+        if (of_block && is_a_part(p, i) && only_communicates(r)) queue = QueueName::Tensor;
         if (r.kind == RoutineKind::Transfer) queue = QueueName::Pipeline;
         out.push_back(queue);
     }
     return out;
 }
+
+namespace {
 
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.
 std::vector<Call> prefetch(const ir::Program& p, const std::vector<QueueName>& queues, std::vector<Call> calls, int64_t depth) {
@@ -59,7 +62,7 @@ std::vector<Call> prefetch(const ir::Program& p, const std::vector<QueueName>& q
     }
     std::map<size_t, std::vector<Call>> before;  // position -> gathers that are now there
     for (size_t g = 0; g < groups.size(); ++g) {
-        const size_t at = g >= static_cast<size_t>(depth) ? first_use[g - static_cast<size_t>(depth)] : first_use[0];
+        const size_t at = first_use[given_before_use_of(g, depth)];
         for (Call& c : groups[g]) before[at].push_back(std::move(c));
     }
     std::vector<Call> out;

@@ -9,6 +9,9 @@
 // Leaves alone: what is called and with what.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "ir/program.h"
 
 namespace lockstep::passes {
@@ -16,6 +19,13 @@ namespace lockstep::passes {
 struct OverlapOptions {
     int64_t prefetch = 1;  // units gathered ahead of the one in use; 0: none
 };
+
+// By routine. A gather that only casts, and a reduction without other ranks, are computation.
+std::vector<QueueName> queues_of(const ir::Program& program);
+// With gathers `prefetch` units ahead, the `gather`-th is given in front of what follows this one.
+inline size_t given_before_use_of(size_t gather, int64_t prefetch) {
+    return gather - std::min(gather, static_cast<size_t>(prefetch));
+}
 
 ir::Program overlap(ir::Program program, const OverlapOptions& options);
 

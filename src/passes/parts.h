@@ -14,4 +14,10 @@ namespace lockstep::passes {
 // of their numbers: a port's tensor that an earlier part has written may be read.
 ir::Routine part_of(const ir::Routine& whole, const std::vector<int>& part_of_op, int part, const std::string& prefix);
 
+// Has its routine been divided into parts, of which it is one?
+inline bool is_a_part(const ir::Program& program, size_t routine) {
+    const std::vector<ir::Routine>& all = program.routines;
+    return all[routine].part > 0 || (routine + 1 < all.size() && all[routine + 1].part == 1);
+}
+
 }  // namespace lockstep::passes

@@ -184,28 +184,9 @@ private:
         }
     }
 
-    // The steps of a row that run a stage, ascending.
-    using StepsOf = std::map<int64_t, std::vector<size_t>>;
-    static StepsOf steps_of(const std::vector<schedules::Step>& row) {
-        StepsOf out;
-        for (size_t i = 0; i < row.size(); ++i) {
-            if (row[i].kind == schedules::StepKind::Run) out[row[i].action.stage].push_back(i);
-        }
-        return out;
-    }
-
-    // The `resident_stages` stages that run next, from the step `from` on.
-    std::set<int64_t> next_stages(const StepsOf& steps_of, size_t from) const {
-        std::vector<std::pair<size_t, int64_t>> next;  // step, stage
-        for (const auto& [stage, steps] : steps_of) {
-            const auto at = std::lower_bound(steps.begin(), steps.end(), from);
-            if (at != steps.end()) next.emplace_back(*at, stage);
-        }
-        std::sort(next.begin(), next.end());
-        std::set<int64_t> out;
-        for (const auto& [step, stage] : next) {
-            if (static_cast<int64_t>(out.size()) < options_.resident_stages) out.insert(stage);
-        }
+    static std::vector<int64_t> stages_of(const std::vector<schedules::Step>& row) {
+        std::vector<int64_t> out;
+        for (const schedules::Step& s : row) out.push_back(s.kind == schedules::StepKind::Run ? s.action.stage : -1);
         return out;
     }
 
@@ -323,10 +304,10 @@ private:
         for (const auto& [place, all] : adding) {
             for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].push_back(place);
         }
-        const StepsOf steps = steps_of(row);
+        const ResidentStages residents(stages_of(row), options_.resident_stages);
         for (size_t k = 0; k < runs.size(); ++k) {
             const bool begins_step = k == 0 || runs[k].step != runs[k - 1].step;
-            if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(steps, runs[k].step), runs[k].microbatch);
+            if (begins_step && options_.resident_stages > 0) free_gathered(residents.from(runs[k].step), runs[k].microbatch);
             compute(runs[k]);
             for (const UnitInstance& place : reduced_behind[k]) {
                 if (!unit(place.first).gradients.empty())
@@ -424,6 +405,26 @@ private:
 };
 
 }  // namespace
+
+ResidentStages::ResidentStages(const std::vector<int64_t>& stages, int64_t resident) : resident_(resident) {
+    for (size_t i = 0; i < stages.size(); ++i) {
+        if (stages[i] >= 0) steps_of_[stages[i]].push_back(i);
+    }
+}
+
+std::set<int64_t> ResidentStages::from(size_t step) const {
+    std::vector<std::pair<size_t, int64_t>> next;  // step, stage
+    for (const auto& [stage, steps] : steps_of_) {
+        const auto at = std::lower_bound(steps.begin(), steps.end(), step);
+        if (at != steps.end()) next.emplace_back(*at, stage);
+    }
+    std::sort(next.begin(), next.end());
+    std::set<int64_t> out;
+    for (const auto& [at, stage] : next) {
+        if (static_cast<int64_t>(out.size()) < resident_) out.insert(stage);
+    }
+    return out;
+}
 
 ir::Program schedule(ir::Program program, const ScheduleOptions& options) {
     Scheduler(program, options).run();

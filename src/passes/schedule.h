@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "ir/program.h"
@@ -24,6 +25,19 @@ struct ScheduleOptions {
     // each routine.
     int64_t resident_stages = 0;
     int64_t fragments = 0;  // of the model, each with an entry in which islands meet
+};
+
+// Which stages of a pipeline rank keep their gathered parameters.
+class ResidentStages {
+public:
+    // stages: of each step of the rank's row; -1: it runs none.
+    ResidentStages(const std::vector<int64_t>& stages, int64_t resident);
+    // The `resident` stages that run next, from the step on.
+    std::set<int64_t> from(size_t step) const;
+
+private:
+    std::map<int64_t, std::vector<size_t>> steps_of_;  // by stage, ascending
+    int64_t resident_;
 };
 
 ir::Program schedule(ir::Program program, const ScheduleOptions& options);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -11,6 +10,8 @@
 
 #include "base/error.h"
 #include "compile/cut.h"
+#include "passes/overlap.h"
+#include "passes/schedule.h"
 #include "schedules/schedules.h"
 #include "schedules/timeline.h"
 #include "sim/simulate.h"
@@ -104,30 +105,30 @@ struct Bounds::Impl {
             if (d.role == ir::DimRole::Hidden) hidden = d.size;
         }
         const compile::Config& c = problem.space.base;
-        const int64_t layers = (c.model.size("n_layers") + f.pipeline - 1) / f.pipeline;
+        const int64_t layers = (c.model.size("n_layers") + f.pipeline() - 1) / f.pipeline();
         const int64_t of_value = c.training.mixed_precision_param ? bytes_of(*c.training.mixed_precision_param) : 4;
         return layers * f.microbatch * c.training.seq_len * hidden * std::min<int64_t>(of_value, bytes_of(c.training.dtype)) /
-               (f.sequence_parallel ? f.tensor : 1);
+               (f.sequence_parallel ? f.tensor() : 1);
     }
 
     compile::StagePlan plan_of(const Choice& f, int64_t microbatches) {
         Choice c = f;
         c.microbatches = microbatches;
-        const compile::Config config = with(problem.space.base, c, microbatches * c.microbatch * c.data);
+        const compile::Config config = with(problem.space.base, c, microbatches * c.microbatch * c.data());
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
         return compile::or_throw(compile::plan_stages(config, layout, problem.prefix.program.blocks));
     }
 
     const passes::Cut& cut_of(const Choice& f, const Whole& w) {
-        const auto key = std::pair(&w, std::tuple(f.pipeline, f.schedule, f.stages_per_rank));
+        const auto key = std::pair(&w, std::tuple(f.pipeline(), f.schedule, f.stages_per_rank));
         const auto [at, is_new] = cuts.try_emplace(key);
-        if (is_new) at->second = compile::cut_of(plan_of(f, std::min(f.microbatches, f.pipeline)), w.program);
+        if (is_new) at->second = compile::cut_of(plan_of(f, std::min(f.microbatches, f.pipeline())), w.program);
         return at->second;
     }
 
     // How many microbatches of the family are played: enough to fill the pipeline.
     int64_t played(const Choice& f) {
-        const auto [at, is_new] = played_microbatches.try_emplace({f.pipeline, f.schedule, f.stages_per_rank, f.microbatches});
+        const auto [at, is_new] = played_microbatches.try_emplace({f.pipeline(), f.schedule, f.stages_per_rank, f.microbatches});
         if (is_new) at->second = microbatches_to_play(f);
         return at->second;
     }
@@ -139,10 +140,10 @@ struct Bounds::Impl {
 
     const Played& play(const Choice& member) {
         Choice f = member;
-        f.replicate = 1, f.partition = PartitionPreset::None, f.prefetch = 1;
+        f.set_replicate(1), f.partition = PartitionPreset::None, f.prefetch = 1;
         if (last.first == f && !last.second.ranks.empty()) return last.second;
         const Whole& w = costs.whole(f);
-        last = {f, f.pipeline == 1 ? one_rank(f, w) : play_table(f, w)};
+        last = {f, f.pipeline() == 1 ? one_rank(f, w) : play_table(f, w)};
         return last.second;
     }
 
@@ -177,7 +178,7 @@ struct Bounds::Impl {
         Played out;
         out.microbatches = played(f);
         out.blocks = blocks;
-        const schedules::Table table = schedules::make_schedule(f.schedule, {f.pipeline, f.stages_per_rank, out.microbatches});
+        const schedules::Table table = schedules::make_schedule(f.schedule, {f.pipeline(), f.stages_per_rank, out.microbatches});
         const auto cost = [&](const Action& a) {
             return a.work == Work::Idle ? 0.0 : stages[static_cast<size_t>(a.stage)].of(a.work);
         };
@@ -309,14 +310,17 @@ struct Bounds::Impl {
         const Played& played = play(m);
         const States& states = costs.states_of(m);
         Fullest out;
+        const compile::Windows windows = windows_of(m);
         // A stage keeps what it gathered from its first microbatch to its last.
-        const bool keeps_gathered = m.pipeline > 1 && m.stages_per_rank == 1 && m.partition == PartitionPreset::Zero3;
+        const bool keeps_gathered =
+            windows.resident_stages > 0 && m.stages_per_rank == 1 && m.partition == PartitionPreset::Zero3;
+        const bool sums_whole = windows.reduce_gradients == passes::ReduceGradients::OnceAStep;
         for (size_t rank = 0; rank < played.ranks.size(); ++rank) {
             const Held& h = played.ranks[rank];
             int64_t resident = 0, gradients = 0;
             for (const size_t b : h.blocks) {
                 resident += states[b].bytes + (keeps_gathered ? states[b].gathered_bytes : 0);
-                gradients += m.pipeline > 1 ? states[b].full_gradient_bytes : states[b].gradient_bytes;
+                gradients += sums_whole ? states[b].full_gradient_bytes : states[b].gradient_bytes;
             }
             int64_t again = 0, of_layer = 0;
             if (h.layer) {
@@ -361,51 +365,44 @@ struct Bounds::Impl {
 
     // A row's actions. Before each, all but the next `resident` stages are let go; of none, each block behind its routine.
     static std::vector<Visit> visits_of(const schedules::Row& row, int64_t resident) {
-        std::map<int64_t, std::deque<size_t>> to_come;  // by stage: positions in the row
-        for (size_t i = 0; i < row.size(); ++i) {
-            if (row[i].work != Work::Idle) to_come[row[i].stage].push_back(i);
-        }
+        std::vector<int64_t> stages;
+        for (const Action& a : row) stages.push_back(a.work == Work::Idle ? -1 : a.stage);
+        const passes::ResidentStages residents(stages, resident);
         std::vector<Visit> out;
         std::set<int64_t> held;
-        for (const Action& a : row) {
+        for (size_t i = 0; i < row.size(); ++i) {
+            const Action& a = row[i];
             if (a.work == Work::Idle) continue;
-            std::vector<std::pair<size_t, int64_t>> next;
-            for (const auto& [stage, at] : to_come) {
-                if (!at.empty()) next.emplace_back(at.front(), stage);
-            }
-            std::sort(next.begin(), next.end());
-            std::set<int64_t> kept;
-            for (size_t i = 0; i < next.size() && static_cast<int64_t>(i) < resident; ++i) {
-                if (held.contains(next[i].second)) kept.insert(next[i].second);
-            }
-            held = std::move(kept);
+            const std::set<int64_t> kept = residents.from(i);
+            std::erase_if(held, [&](int64_t stage) { return !kept.contains(stage); });
             const bool reads_weights = a.work != Work::BackwardWeight;
             out.push_back({a.stage, a.work, reads_weights && held.insert(a.stage).second});
-            to_come[a.stage].pop_front();
         }
         return out;
     }
+
+    compile::Windows windows_of(const Choice& m) const { return compile::windows_of(problem.space.base, m.pipeline() > 1); }
 
     const std::vector<Walk>& walks_of(const Choice& m) {
         play(m);
         Played& p = last.second;
         if (!p.walks.empty()) return p.walks;
-        const compile::Layout layout = compile::or_throw(compile::layout_of(problem.config(last.first), problem.space.dims));
-        const int64_t resident = std::min(layout.resident_stages, m.stages_per_rank);
+        const int64_t resident = std::min(windows_of(m).resident_stages, m.stages_per_rank);
         const auto rows = [&](int64_t microbatches) {
-            if (m.pipeline > 1) return schedules::make_schedule(m.schedule, {m.pipeline, m.stages_per_rank, microbatches}).rows;
+            if (m.pipeline() > 1)
+                return schedules::make_schedule(m.schedule, {m.pipeline(), m.stages_per_rank, microbatches}).rows;
             schedules::Row row;
             for (int64_t i = 0; i < microbatches; ++i) row.insert(row.end(), {{Work::Forward, 0, i}, {Work::Backward, 0, i}});
             return std::vector<schedules::Row>{row};
         };
         const int64_t more = m.microbatches - p.microbatches;
         const std::vector<schedules::Row> all = rows(p.microbatches);
-        const std::vector<schedules::Row> fewer = more > 0 ? rows(p.microbatches - m.pipeline) : std::vector<schedules::Row>();
+        const std::vector<schedules::Row> fewer = more > 0 ? rows(p.microbatches - m.pipeline()) : std::vector<schedules::Row>();
         for (size_t rank = 0; rank < all.size(); ++rank) {
             Walk& walk = p.walks.emplace_back();
             walk.visits = visits_of(all[rank], resident);
             if (more > 0) walk.shorter = visits_of(fewer[rank], resident);
-            walk.rounds = static_cast<double>(more) / static_cast<double>(m.pipeline);
+            walk.rounds = static_cast<double>(more) / static_cast<double>(m.pipeline());
         }
         return p.walks;
     }
@@ -427,8 +424,8 @@ struct Bounds::Impl {
                 const bool reads_weights = v.work != Work::BackwardWeight;
                 if (states[b].gathered && reads_weights && (keeps_stages ? v.gathers : b != before)) {
                     uses_s.push_back(out.end_s);
-                    const auto ahead = std::min(static_cast<size_t>(prefetch), uses_s.size() - 1);
-                    gathered_s = std::max(gathered_s, uses_s[uses_s.size() - 1 - ahead]) + states[b].gather_s;
+                    const size_t at = passes::given_before_use_of(uses_s.size() - 1, prefetch);
+                    gathered_s = std::max(gathered_s, uses_s[at]) + states[b].gather_s;
                     out.end_s = std::max(out.end_s, gathered_s);
                     out.gathers_s += states[b].gather_s;
                 }
@@ -442,8 +439,7 @@ struct Bounds::Impl {
         const Played& p = last.second;
         const Walk& walk = p.walks[rank];
         const auto of = [&](const std::vector<Visit>& visits) {
-            const bool keeps_stages = m.pipeline > 1 && problem.space.base.parallelism.fsdp_reshard_after_forward !=
-                                                            compile::ReshardAfterForward::Always;
+            const bool keeps_stages = windows_of(m).resident_stages > 0;
             return walked(visits, p, p.ranks[rank].begin_s, w, states, m.prefetch, keeps_stages);
         };
         Walked out = of(walk.visits);
@@ -460,6 +456,8 @@ struct Bounds::Impl {
         const Whole& w = costs.whole(m);
         const bool splits_weights = m.partition == PartitionPreset::Zero3;
         if (splits_weights) walks_of(m);
+        // Microbatches of a pipeline may interleave, and are then reduced together.
+        const bool reduces_each = m.pipeline() == 1 && windows_of(m).reduce_gradients == passes::ReduceGradients::EachMicrobatch;
         double update_s = 0, end_s = p.step_s, all_s = 0;
         for (size_t rank = 0; rank < p.ranks.size(); ++rank) {
             const Held& h = p.ranks[rank];
@@ -467,7 +465,7 @@ struct Bounds::Impl {
             for (const size_t b : h.blocks) {
                 const StateCost& s = states[b];
                 update += s.update_s, reduce += s.reduce_s;
-                if (m.pipeline == 1) reduce += s.reduce_micro_s * static_cast<double>(m.microbatches);
+                if (reduces_each) reduce += s.reduce_micro_s * static_cast<double>(m.microbatches);
             }
             update_s = std::max(update_s, update);
             end_s = std::max(end_s, reduced_s(h, states));
@@ -502,7 +500,7 @@ TimeBound Bounds::coarse(const Choice& f) {
     const BlockCost& c = w.sum;
     const bool splits = Impl::splits(f);
     const double both_s = c.forward_s + (splits ? std::min(c.backward_s, c.input_s + c.weight_s) : c.backward_s);
-    const double mean_s = (f.async_tensor_parallel ? w.computing_s : both_s) / static_cast<double>(f.pipeline);
+    const double mean_s = (f.async_tensor_parallel ? w.computing_s : both_s) / static_cast<double>(f.pipeline());
     return {slack_of(f) * impl_->of_step(0, f.ranks(), mean_s * static_cast<double>(f.microbatches)), Limit::Computation};
 }
 

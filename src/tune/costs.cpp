@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 #include "mesh/ring.h"
-#include "ops/rule.h"
+#include "passes/overlap.h"
+#include "passes/parts.h"
 #include "passes/plan_memory.h"
 #include "schedules/schedules.h"
 #include "sim/profile.h"
@@ -115,18 +116,10 @@ StateCost state_of(const ir::Program& p, const std::vector<double>& prices, cons
     return out;
 }
 
-bool is_part_of_others(const ir::Program& p, size_t i) {
-    return p.routines[i].part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
-}
-bool only_communicates(const ir::Routine& r) {
-    return !r.ops.empty() &&
-           std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
-}
-
 // A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor
 // a part before it reads that.
 bool may_run_ahead(const ir::Program& p, size_t i) {
-    if (p.routines[i].kind != ir::RoutineKind::Backward) return false;
+    if (p.routines[i].kind != ir::RoutineKind::Backward || !passes::is_a_part(p, i)) return false;
     for (size_t k = i; p.routines[k].port(ir::PortRole::DY) < 0; --k) {
         if (p.routines[k].part == 0) return true;
     }
@@ -200,7 +193,7 @@ private:
 
 }  // namespace
 
-bool Costs::splits(const Choice& f) { return f.pipeline > 1 && schedules::find_schedule(f.schedule).splits_backward; }
+bool Costs::splits(const Choice& f) { return f.pipeline() > 1 && schedules::find_schedule(f.schedule).splits_backward; }
 
 Choice Costs::plain_of(Choice f) {
     f.async_tensor_parallel = false;
@@ -224,7 +217,8 @@ ir::Program routines_of(compile::OrRefusal<compile::Compiled> compiled) {
 
 // One data rank and few microbatches, with what decides the routines of blocks.
 Choice reduced(Choice c, int64_t pipeline, bool in_parts) {
-    c.pipeline = pipeline, c.data = c.replicate = 1, c.microbatches = pipeline == 1 ? 1 : 4;
+    c.degrees = c.of_blocks();
+    c.degree(mesh::Axis::pp) = pipeline, c.microbatches = pipeline == 1 ? 1 : 4;
     c.schedule = in_parts ? "ZB-H1" : "1F1B", c.stages_per_rank = 1, c.partition = PartitionPreset::None, c.prefetch = 1;
     return c;
 }
@@ -238,7 +232,7 @@ ir::Program Costs::routines(const Choice& family, bool in_parts) const {
 }
 
 const Whole& Costs::whole(const Choice& f) {
-    Whole& w = wholes_[std::tuple(f.tensor, f.sequence_parallel, f.async_tensor_parallel, f.microbatch, f.recompute)];
+    Whole& w = wholes_[std::tuple(f.of_blocks(), f.sequence_parallel, f.async_tensor_parallel, f.microbatch, f.recompute)];
     const bool is_new = w.blocks.empty();
     if (is_new) {
         w.program = routines(f, false);
@@ -276,8 +270,9 @@ double Costs::computing_s(const Whole& w) const {
 // What the routines of `p` cost. What overlaps with computation is not counted.
 void Costs::add(Whole& w, const ir::Program& p, bool in_parts) const {
     std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
+    const std::vector<QueueName> queues = passes::queues_of(p);
     for (size_t i = 0; i < p.routines.size(); ++i) {
-        if (is_part_of_others(p, i) && (only_communicates(p.routines[i]) || may_run_ahead(p, i))) prices[i] = 0;
+        if (queues[i] == QueueName::Tensor || may_run_ahead(p, i)) prices[i] = 0;
     }
     add_costs(w.blocks, w.costs, p, prices, in_parts);
 }
@@ -320,19 +315,20 @@ double Costs::transfer_s(const Whole& whole, const BlockInstance& behind, const 
     }
     mesh::RingTraffic traffic;
     traffic.add(mesh::Collective::Recv, 2, bytes);
-    const int64_t of_stage = f.tensor * f.data;
+    const int64_t of_stage = f.tensor() * f.data();
     const sim::GroupLink link =
         sim::link_of(cluster, {std::min(from, to) * of_stage, std::max(from, to) * of_stage}, f.ranks(), true);
     return sim::collective_s(cluster, link, mesh::Collective::Recv, 2, traffic);
 }
 
 const States& Costs::states_of(const Choice& m) {
-    const auto key = std::tuple(m.tensor, m.sequence_parallel, m.replicate, m.shard(), m.partition);
+    const auto key = std::tuple(m.of_states(), m.sequence_parallel, m.partition);
     const auto [at, is_new] = states_.try_emplace(key);
     if (!is_new) return at->second;
     Choice c = m;
-    c.pipeline = 1, c.microbatch = c.microbatches = 1, c.recompute = RecomputeMode::Full, c.async_tensor_parallel = false;
-    const compile::Config config = with(problem_.space.base, c, c.data);
+    c.degrees = c.of_states(), c.microbatch = c.microbatches = 1, c.recompute = RecomputeMode::Full,
+    c.async_tensor_parallel = false;
+    const compile::Config config = with(problem_.space.base, c, c.data());
     const ir::Program p = routines_of(compile::compile(problem_.prefix, config, until("partition_parameters")));
     const std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     const std::vector<BlockInstance> blocks = p.block_instances();

@@ -66,8 +66,8 @@ private:
 
     const Problem& problem_;
     std::optional<compile::Prefix> few_layers_;  // of the model with fewer layers
-    std::map<std::tuple<int64_t, bool, bool, int64_t, compile::RecomputeMode>, Whole> wholes_;
-    std::map<std::tuple<int64_t, bool, int64_t, int64_t, compile::PartitionPreset>, States> states_;
+    std::map<std::tuple<mesh::Degrees, bool, bool, int64_t, compile::RecomputeMode>, Whole> wholes_;
+    std::map<std::tuple<mesh::Degrees, bool, compile::PartitionPreset>, States> states_;
 };
 
 }  // namespace lockstep::tune

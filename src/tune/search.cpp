@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 // What is the same of all members of a family.
 Choice family_of(Choice c) {
-    c.replicate = 1, c.partition = compile::PartitionPreset::None, c.prefetch = 1, c.budget_bytes = 0;
+    c.set_replicate(1), c.partition = compile::PartitionPreset::None, c.prefetch = 1, c.budget_bytes = 0;
     return c;
 }
 
@@ -160,7 +160,7 @@ private:
     int64_t capacity() const { return problem_.machine.capacity.bytes.value_or(std::numeric_limits<int64_t>::max()); }
 
     int64_t members_of(const Choice& f) {
-        const auto [at, is_new] = members_.try_emplace(f.data, 0);
+        const auto [at, is_new] = members_.try_emplace(f.data(), 0);
         if (is_new) at->second = std::ssize(problem_.space.members(f));
         return at->second;
     }
@@ -268,9 +268,9 @@ private:
     compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
         constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
         if (!options_.prune) return plan_of(problem_, choice);
-        if (choice.pipeline == 1 || choice.recompute == RecomputeMode::Budget) return plan_of(problem_, choice, Bytes::Least);
+        if (choice.pipeline() == 1 || choice.recompute == RecomputeMode::Budget) return plan_of(problem_, choice, Bytes::Least);
         std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
-        if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
+        if (choice.pipeline() >= kWorthIt) ranks.insert({0, choice.pipeline() - 1});
         for (const int64_t rank : ranks) {
             const auto bytes = bytes_of(problem_, choice, Bytes::Least, rank);
             if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;

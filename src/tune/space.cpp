@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
+#include "compile/recipe.h"
 #include "schedules/schedules.h"
 
 namespace lockstep::tune {
@@ -20,6 +23,7 @@ namespace {
 using compile::Config;
 using compile::PartitionPreset;
 using compile::RecomputeMode;
+using mesh::Axis;
 
 std::vector<int64_t> divisors(int64_t n) {
     std::vector<int64_t> out;
@@ -29,48 +33,132 @@ std::vector<int64_t> divisors(int64_t n) {
     return out;
 }
 
-std::string flag(bool on) { return on ? "true" : "false"; }
-
 // Up to two stages a rank are cut by the cost of blocks; more by number of layers, as the key asks for.
 constexpr int64_t kMostCutByCost = 2;
 
-class HeldKeys {
-public:
-    explicit HeldKeys(const Config& base) : base_(base) {}
-
-    template <class T, class U>
-    bool allows(const char* key, const T& held, const U& value) const {
-        return !is_held(base_, key) || held == value;
-    }
-
-private:
-    const Config& base_;
+// A key that a search varies.
+struct SearchedKey {
+    const char* name;
+    enum class Of { Family, Member } of;
+    void (*put)(Config&, const Choice&);        // the choice's value
+    bool (*has)(const Config&, const Choice&);  // is it the configuration's, or does the choice not need the key?
+    void (*take)(Choice&, const Config&);       // the configuration's value
 };
 
-bool allowed(const Config& base, const Choice& c) {
-    const HeldKeys held(base);
-    const Config::Parallelism& p = base.parallelism;
-    const bool pipeline = c.pipeline > 1;
-    return held.allows("parallelism.tensor_parallel_degree", p.tensor_parallel_degree, c.tensor) &&
-           held.allows("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree, c.pipeline) &&
-           held.allows("parallelism.sequence_parallel", p.sequence_parallel, c.sequence_parallel || c.tensor == 1) &&
-           held.allows("parallelism.enable_async_tensor_parallel", p.enable_async_tensor_parallel, c.async_tensor_parallel) &&
-           (!pipeline || held.allows("parallelism.pipeline_parallel_schedule",
-                                     schedules::find_schedule(p.pipeline_parallel_schedule).name, c.schedule)) &&
-           (pipeline
-                ? held.allows("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size, c.microbatch)
-                : held.allows("training.local_batch_size", base.training.local_batch_size, c.microbatch)) &&
-           held.allows("activation_checkpoint.mode", base.activation_checkpoint.mode, c.recompute);
+template <auto of_choice, auto section, auto field>
+constexpr SearchedKey searched(const char* name, SearchedKey::Of of) {
+    return {name, of, [](Config& c, const Choice& choice) { c.*section.*field = choice.*of_choice; },
+            [](const Config& c, const Choice& choice) { return c.*section.*field == choice.*of_choice; },
+            [](Choice& choice, const Config& c) { choice.*of_choice = c.*section.*field; }};
 }
 
-bool allowed_member(const Config& base, const Choice& c) {
-    const HeldKeys held(base);
-    const Config::Parallelism& p = base.parallelism;
-    return held.allows("parallelism.data_parallel_replicate_degree", p.data_parallel_replicate_degree, c.replicate) &&
-           (p.data_parallel_shard_degree == -1 ||
-            held.allows("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree, c.shard())) &&
-           held.allows("partition.preset", base.partition.preset, c.partition) &&
-           held.allows("parallelism.prefetch", p.prefetch, c.prefetch);
+// A degree comes from the layout, where the configuration may leave it open.
+template <Axis axis, auto field>
+constexpr SearchedKey degree(const char* name, SearchedKey::Of of) {
+    return {name, of, [](Config& c, const Choice& choice) { c.parallelism.*field = choice.degree(axis); },
+            [](const Config& c, const Choice& choice) {
+                return c.parallelism.*field == -1 || c.parallelism.*field == choice.degree(axis);
+            },
+            [](Choice&, const Config&) {}};
+}
+
+std::string schedule_of(const Config& c) {
+    return std::string(schedules::find_schedule(c.parallelism.pipeline_parallel_schedule).name);
+}
+
+void put_stages(Config& out, const Choice& c) {
+    Config::Parallelism& p = out.parallelism;
+    p.pipeline_parallel_schedule = c.schedule;
+    p.pipeline_parallel_schedule_csv.clear(), p.module_fqns_per_model_part.clear();
+    const int64_t most = schedules::find_schedule(c.schedule).max_stages_per_rank;
+    const bool by_cost = c.stages_per_rank == std::min(most, kMostCutByCost);
+    p.pipeline_parallel_layers_per_stage =
+        by_cost || c.pipeline() == 1 ? 0 : out.model.size("n_layers") / (c.pipeline() * c.stages_per_rank);
+    p.pipeline_parallel_first_stage_less_layers = p.pipeline_parallel_last_stage_less_layers = by_cost ? -1 : 0;
+}
+
+void put_partition(Config& out, const Choice& c) {
+    const PartitionPreset base = out.partition.preset;
+    if (c.partition == PartitionPreset::None) out.partition = {};  // replicated, whatever the recipe splits
+    // What a preset quantizes is arithmetic, which stays.
+    const bool quantizes = base == PartitionPreset::ZeroPp && c.partition != PartitionPreset::None;
+    for (auto [own, of_preset] : {std::pair{&out.partition.quantized_weights, compile::Quantized::Int8},
+                                  std::pair{&out.partition.quantized_gradients, compile::Quantized::Int4}})
+        if (quantizes && *own == compile::Quantized::Default) *own = of_preset;
+    out.partition.preset = c.partition;
+}
+
+void put_recompute(Config& out, const Choice& c) {
+    out.activation_checkpoint.mode = c.recompute;
+    out.activation_checkpoint.selective_ac_option = {c.recompute == RecomputeMode::Selective ? 0 : 2};
+    out.activation_checkpoint.budget_bytes = c.budget_bytes;
+}
+
+using P = Config::Parallelism;
+using enum SearchedKey::Of;
+
+// All keys that a search varies: a new axis, or a new technique, is a row, and a value that add_families or members() tries.
+constexpr SearchedKey kSearched[] = {
+    degree<Axis::dp_replicate, &P::data_parallel_replicate_degree>("parallelism.data_parallel_replicate_degree", Member),
+    degree<Axis::dp_shard, &P::data_parallel_shard_degree>("parallelism.data_parallel_shard_degree", Member),
+    degree<Axis::tp, &P::tensor_parallel_degree>("parallelism.tensor_parallel_degree", Family),
+    degree<Axis::pp, &P::pipeline_parallel_degree>("parallelism.pipeline_parallel_degree", Family),
+    {"parallelism.sequence_parallel", Family,
+     [](Config& c, const Choice& choice) { c.parallelism.sequence_parallel = choice.sequence_parallel; },
+     [](const Config& c, const Choice& choice) {
+         return c.parallelism.sequence_parallel == (choice.sequence_parallel || choice.tensor() == 1);
+     },
+     [](Choice& choice, const Config& c) { choice.sequence_parallel = choice.tensor() == 1 || c.parallelism.sequence_parallel; }},
+    searched<&Choice::async_tensor_parallel, &Config::parallelism, &P::enable_async_tensor_parallel>(
+        "parallelism.enable_async_tensor_parallel", Family),
+    {"parallelism.pipeline_parallel_schedule", Family, put_stages,
+     [](const Config& c, const Choice& choice) { return choice.pipeline() == 1 || schedule_of(c) == choice.schedule; },
+     [](Choice& choice, const Config& c) {
+         if (choice.pipeline() > 1) choice.schedule = schedule_of(c);
+     }},
+    // A microbatch has one key with a pipeline, and another without. Its size comes from the layout.
+    {"training.local_batch_size", Family,
+     [](Config& c, const Choice& choice) { c.training.local_batch_size = choice.microbatch; },
+     [](const Config& c, const Choice& choice) {
+         return choice.pipeline() > 1 || c.training.local_batch_size == choice.microbatch;
+     },
+     [](Choice&, const Config&) {}},
+    {"parallelism.pipeline_parallel_microbatch_size", Family,
+     [](Config& c, const Choice& choice) { c.parallelism.pipeline_parallel_microbatch_size = choice.microbatch; },
+     [](const Config& c, const Choice& choice) {
+         return choice.pipeline() == 1 || c.parallelism.pipeline_parallel_microbatch_size == choice.microbatch;
+     },
+     [](Choice&, const Config&) {}},
+    {"activation_checkpoint.mode", Family, put_recompute,
+     [](const Config& c, const Choice& choice) { return c.activation_checkpoint.mode == choice.recompute; },
+     [](Choice& choice, const Config& c) {
+         choice.recompute = c.activation_checkpoint.mode, choice.budget_bytes = c.activation_checkpoint.budget_bytes;
+     }},
+    {"partition.preset", Member, put_partition,
+     [](const Config& c, const Choice& choice) { return c.partition.preset == choice.partition; },
+     [](Choice& choice, const Config& c) {
+         choice.partition = choice.shard() == 1                              ? PartitionPreset::None
+                            : c.partition.preset == PartitionPreset::Default ? PartitionPreset::Zero3
+                                                                             : c.partition.preset;
+     }},
+    searched<&Choice::prefetch, &Config::parallelism, &P::prefetch>("parallelism.prefetch", Member),
+};
+
+// What the rows' values set besides their own keys.
+constexpr const char* kFollowing[] = {
+    "cluster.ranks",
+    "training.global_batch_size",
+    "parallelism.pipeline_parallel_layers_per_stage",
+    "parallelism.pipeline_parallel_first_stage_less_layers",
+    "parallelism.pipeline_parallel_last_stage_less_layers",
+    "partition.quantized_weights",
+    "partition.quantized_gradients",
+};
+
+// Has each key that a flag holds the choice's value?
+bool is_allowed(const Config& base, const Choice& c, SearchedKey::Of of) {
+    return std::ranges::all_of(
+        kSearched, [&](const SearchedKey& key) { return key.of != of || !is_held(base, key.name) || key.has(base, c); });
 }
 
 struct Pipelining {
@@ -101,19 +189,36 @@ std::vector<Sharing> sharings(int64_t tensor, bool within_host) {
     return {{true, false}, {true, true}, {false, false}};
 }
 
+// All degrees of the axes that divide the model, the first axis slowest; the other ranks are data ranks.
+std::vector<Choice> choices_of_degrees(int64_t ranks) {
+    std::vector<Choice> out = {{}};
+    for (const Axis axis : {Axis::tp, Axis::pp}) {
+        std::vector<Choice> further;
+        for (const Choice& c : out) {
+            for (const int64_t degree : divisors(ranks / c.ranks())) {
+                further.push_back(c);
+                further.back().degree(axis) = degree;
+            }
+        }
+        out = std::move(further);
+    }
+    for (Choice& c : out) c.degree(Axis::dp_shard) = ranks / c.ranks();
+    return out;
+}
+
 // Adds the families of these degrees.
 void add_families(Space& space, Choice c) {
-    const bool within_host = space.ranks_of_host == 0 || c.tensor <= space.ranks_of_host;
-    const int64_t of_data_rank = space.global_batch / c.data, layers = space.base.model.size("n_layers");
+    const bool within_host = space.ranks_of_host == 0 || c.tensor() <= space.ranks_of_host;
+    const int64_t of_data_rank = space.global_batch / c.data(), layers = space.base.model.size("n_layers");
     for (const int64_t microbatch : divisors(of_data_rank)) {
         c.microbatch = microbatch, c.microbatches = of_data_rank / microbatch;
-        for (const Pipelining& p : pipelinings(c.pipeline, layers, c.microbatches)) {
+        for (const Pipelining& p : pipelinings(c.pipeline(), layers, c.microbatches)) {
             c.schedule = p.schedule, c.stages_per_rank = p.stages_per_rank;
-            for (const Sharing& s : sharings(c.tensor, within_host)) {
+            for (const Sharing& s : sharings(c.tensor(), within_host)) {
                 c.sequence_parallel = s.sequence_parallel, c.async_tensor_parallel = s.async_tensor_parallel;
                 for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
                     c.recompute = mode;
-                    if (allowed(space.base, c) && !space.members(c).empty()) space.families.push_back(c);
+                    if (is_allowed(space.base, c, Family) && !space.members(c).empty()) space.families.push_back(c);
                 }
             }
         }
@@ -122,90 +227,61 @@ void add_families(Space& space, Choice c) {
 
 }  // namespace
 
+int64_t Choice::ranks() const { return std::accumulate(degrees.begin(), degrees.end(), int64_t{1}, std::multiplies<int64_t>()); }
+
+mesh::Degrees Choice::of_states() const {
+    Choice c = *this;
+    c.degree(Axis::pp) = 1;
+    return c.degrees;
+}
+
+mesh::Degrees Choice::of_blocks() const {
+    Choice c = *this;
+    for (const Axis axis : {Axis::pp, Axis::dp_replicate, Axis::dp_shard}) c.degree(axis) = 1;
+    return c.degrees;
+}
+
 std::vector<std::pair<std::string, std::string>> settings_of(const Config& c) {
-    const Config::Parallelism& p = c.parallelism;
     std::vector<std::pair<std::string, std::string>> out;
-    const auto set = [&](const char* key, const std::string& value) { out.emplace_back(key, value); };
-    const auto number = [&](const char* key, int64_t value) { set(key, std::to_string(value)); };
-    number("cluster.ranks", c.cluster.ranks);
-    number("training.global_batch_size", c.training.global_batch_size);
-    number("training.local_batch_size", c.training.local_batch_size);
-    number("parallelism.data_parallel_replicate_degree", p.data_parallel_replicate_degree);
-    number("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree);
-    number("parallelism.tensor_parallel_degree", p.tensor_parallel_degree);
-    set("parallelism.sequence_parallel", flag(p.sequence_parallel));
-    set("parallelism.enable_async_tensor_parallel", flag(p.enable_async_tensor_parallel));
-    number("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree);
-    set("parallelism.pipeline_parallel_schedule", p.pipeline_parallel_schedule);
-    number("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size);
-    number("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage);
-    number("parallelism.pipeline_parallel_first_stage_less_layers", p.pipeline_parallel_first_stage_less_layers);
-    number("parallelism.pipeline_parallel_last_stage_less_layers", p.pipeline_parallel_last_stage_less_layers);
-    number("parallelism.prefetch", p.prefetch);
-    set("partition.preset", compile::word_of(c.partition.preset));
-    set("partition.quantized_weights", compile::word_of(c.partition.quantized_weights));
-    set("partition.quantized_gradients", compile::word_of(c.partition.quantized_gradients));
-    set("activation_checkpoint.mode", compile::word_of(c.activation_checkpoint.mode));
-    if (c.activation_checkpoint.mode == RecomputeMode::Selective) set("activation_checkpoint.selective_ac_option", "op");
-    if (c.activation_checkpoint.mode == RecomputeMode::Budget)
-        number("activation_checkpoint.budget_bytes", c.activation_checkpoint.budget_bytes);
+    const auto add = [&](const char* name) {
+        const compile::Value value = compile::find_key(name)->of(c);
+        const std::string* word = std::get_if<std::string>(&value);
+        out.emplace_back(name, word ? *word : compile::text_of(value));
+    };
+    for (const char* name : kFollowing) add(name);
+    for (const SearchedKey& key : kSearched) add(key.name);
+    if (c.activation_checkpoint.mode == RecomputeMode::Selective) add("activation_checkpoint.selective_ac_option");
+    if (c.activation_checkpoint.mode == RecomputeMode::Budget) add("activation_checkpoint.budget_bytes");
     return out;
 }
 
 compile::Config with(const Config& base, const Choice& c, int64_t global_batch) {
     Config out = base;
-    Config::Parallelism& p = out.parallelism;
     out.cluster.ranks = c.ranks();
-    out.training.global_batch_size = global_batch, out.training.local_batch_size = c.microbatch;
-    p.data_parallel_replicate_degree = c.replicate, p.data_parallel_shard_degree = c.shard();
-    p.tensor_parallel_degree = c.tensor, p.sequence_parallel = c.sequence_parallel;
-    p.enable_async_tensor_parallel = c.async_tensor_parallel;
-    p.pipeline_parallel_degree = c.pipeline, p.pipeline_parallel_schedule = c.schedule;
-    p.pipeline_parallel_schedule_csv.clear(), p.module_fqns_per_model_part.clear();
-    p.pipeline_parallel_microbatch_size = c.microbatch, p.prefetch = c.prefetch;
-    const int64_t most = schedules::find_schedule(c.schedule).max_stages_per_rank;
-    const bool by_cost = c.stages_per_rank == std::min(most, kMostCutByCost);
-    p.pipeline_parallel_layers_per_stage =
-        by_cost || c.pipeline == 1 ? 0 : base.model.size("n_layers") / (c.pipeline * c.stages_per_rank);
-    p.pipeline_parallel_first_stage_less_layers = p.pipeline_parallel_last_stage_less_layers = by_cost ? -1 : 0;
-    if (c.partition == PartitionPreset::None) out.partition = {};  // replicated, whatever the recipe splits
-    // What a preset quantizes is arithmetic, which stays.
-    const bool quantizes = base.partition.preset == PartitionPreset::ZeroPp && c.partition != PartitionPreset::None;
-    for (auto [own, of_preset] : {std::pair{&out.partition.quantized_weights, compile::Quantized::Int8},
-                                  std::pair{&out.partition.quantized_gradients, compile::Quantized::Int4}})
-        if (quantizes && *own == compile::Quantized::Default) *own = of_preset;
-    out.partition.preset = c.partition;
-    out.activation_checkpoint.mode = c.recompute;
-    out.activation_checkpoint.selective_ac_option = {c.recompute == RecomputeMode::Selective ? 0 : 2};
-    out.activation_checkpoint.budget_bytes = c.budget_bytes;
+    out.training.global_batch_size = global_batch;
+    for (const SearchedKey& key : kSearched) key.put(out, c);
     return out;
 }
 
 Choice choice_of(const Config& config, const compile::Layout& layout) {
-    const Config::Parallelism& p = config.parallelism;
     Choice c;
-    c.tensor = layout.mesh.degree(mesh::Axis::tp), c.pipeline = layout.mesh.degree(mesh::Axis::pp);
-    c.data = layout.data_ranks, c.replicate = layout.mesh.degree(mesh::Axis::dp_replicate);
+    c.degrees = layout.mesh.degrees;
+    c.degree(Axis::island) = 1;
     c.microbatch = layout.local_batch, c.microbatches = layout.microbatches;
-    if (c.pipeline > 1) c.schedule = std::string(schedules::find_schedule(p.pipeline_parallel_schedule).name);
-    c.recompute = config.activation_checkpoint.mode, c.budget_bytes = config.activation_checkpoint.budget_bytes;
-    c.partition = c.shard() == 1                                        ? PartitionPreset::None
-                  : config.partition.preset == PartitionPreset::Default ? PartitionPreset::Zero3
-                                                                        : config.partition.preset;
-    c.prefetch = p.prefetch;
-    c.sequence_parallel = c.tensor == 1 || p.sequence_parallel, c.async_tensor_parallel = p.enable_async_tensor_parallel;
+    for (const SearchedKey& key : kSearched) key.take(c, config);
     return c;
 }
 
 std::string text_of(const Choice& c) {
-    std::string out = fmt::format("tp {}", c.tensor);
-    if (c.tensor > 1 && !c.sequence_parallel) out += " no-sp";
+    std::string out = fmt::format("tp {}", c.tensor());
+    if (c.tensor() > 1 && !c.sequence_parallel) out += " no-sp";
     if (c.async_tensor_parallel) out += " async";
-    out += fmt::format(" pp {}", c.pipeline);
-    if (c.pipeline > 1) out += " " + c.schedule;
+    out += fmt::format(" pp {}", c.pipeline());
+    if (c.pipeline() > 1) out += " " + c.schedule;
     if (c.stages_per_rank > 1) out += fmt::format(" x{}", c.stages_per_rank);
-    out += c.replicate > 1 && c.shard() > 1 ? fmt::format(" dp {}x{}", c.replicate, c.shard()) : fmt::format(" dp {}", c.data);
-    if (c.data > 1) out += " " + compile::word_of(c.partition);
+    out +=
+        c.replicate() > 1 && c.shard() > 1 ? fmt::format(" dp {}x{}", c.replicate(), c.shard()) : fmt::format(" dp {}", c.data());
+    if (c.data() > 1) out += " " + compile::word_of(c.partition);
     out += fmt::format(" mb {} x {}", c.microbatch, c.microbatches);
     out += " " + compile::word_of(c.recompute);
     if (c.partition == PartitionPreset::Zero3 && c.prefetch != 1) out += fmt::format(" prefetch {}", c.prefetch);
@@ -222,24 +298,24 @@ std::vector<Choice> Space::members(const Choice& family) const {
     const auto add = [&](const Choice& c) {
         const bool of_levels = c.partition > PartitionPreset::Zero3;
         const auto exists = [&] { return !compile::refusal_of(compile::layout_of(with(base, c, global_batch), dims)); };
-        if (allowed_member(base, c) && ((plain && !of_levels) || exists())) out.push_back(c);
+        if (is_allowed(base, c, Member) && ((plain && !of_levels) || exists())) out.push_back(c);
     };
     if (named) {  // levels that the recipe names leave nothing to choose
         Choice c = family;
         c.partition = p.preset == PartitionPreset::None ? PartitionPreset::Ddp : p.preset;
-        for (const int64_t replicate : divisors(family.data)) {
-            c.replicate = replicate;
+        for (const int64_t replicate : divisors(family.data())) {
+            c.set_replicate(replicate);
             add(c);
         }
         return out;
     }
-    const int64_t node = base.cluster.ranks_per_node / family.tensor;  // data ranks of one
-    const bool on_nodes = node > 1 && family.data > node && family.data % node == 0;
+    const int64_t node = base.cluster.ranks_per_node / family.tensor();  // data ranks of one
+    const bool on_nodes = node > 1 && family.data() > node && family.data() % node == 0;
     // Gradients of several microbatches in a pipeline are reduced once, with ZeRO-1 as with ZeRO-2, which takes no more bytes.
-    const bool zero1_is_zero2 = family.pipeline > 1 && family.microbatches > 1 && !is_held(base, "partition.preset");
-    for (const int64_t replicate : divisors(family.data)) {
+    const bool zero1_is_zero2 = family.pipeline() > 1 && family.microbatches > 1 && !is_held(base, "partition.preset");
+    for (const int64_t replicate : divisors(family.data())) {
         Choice c = family;
-        c.replicate = replicate;
+        c.set_replicate(replicate);
         if (c.shard() == 1) {
             c.partition = plain ? PartitionPreset::None : PartitionPreset::Zero3;
             add(c);
@@ -273,33 +349,30 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
     Space space{base, ranks, global_batch, ranks_of_host, compile::dims_of(base), {}, {}};
     std::map<std::string, int64_t> excluded;
     int64_t batch_divides = 0;
-    for (const int64_t tensor : divisors(ranks)) {
-        for (const int64_t pipeline : divisors(ranks / tensor)) {
-            Choice c;
-            c.tensor = tensor, c.pipeline = pipeline, c.data = ranks / tensor / pipeline;
-            if (pipeline > base.model.size("n_layers") + 2) {
-                ++excluded["more pipeline ranks than blocks"];
-                continue;
-            }
-            if (global_batch % c.data != 0) {
-                ++excluded["data ranks that do not divide the global batch"];
-                continue;
-            }
-            c.microbatches = global_batch / c.data;
-            const auto layout = compile::layout_of(with(base, c, global_batch), space.dims);
-            if (const UserError* refusal = compile::refusal_of(layout)) {
-                const bool is_of_batch = refusal->is(compile::kTooManyMicrobatches);
-                ++excluded[is_of_batch ? "more microbatches than can be planned"
-                                       : "tensor-parallel ranks that do not divide the model"];
-                if (!is_of_batch) continue;
-            }
-            ++batch_divides;
-            if (ranks_of_host > 0 && tensor > ranks_of_host)
-                ++excluded
-                    ["asynchronous tensor parallelism over hosts, whose messages cross a host's link once for each of its "
-                     "ranks where a ring crosses it once"];
-            add_families(space, c);
+    for (const Choice& degrees : choices_of_degrees(ranks)) {
+        Choice c = degrees;
+        if (c.pipeline() > base.model.size("n_layers") + 2) {
+            ++excluded["more pipeline ranks than blocks"];
+            continue;
         }
+        if (global_batch % c.data() != 0) {
+            ++excluded["data ranks that do not divide the global batch"];
+            continue;
+        }
+        c.microbatches = global_batch / c.data();
+        const auto layout = compile::layout_of(with(base, c, global_batch), space.dims);
+        if (const UserError* refusal = compile::refusal_of(layout)) {
+            const bool is_of_batch = refusal->is(compile::kTooManyMicrobatches);
+            ++excluded[is_of_batch ? "more microbatches than can be planned"
+                                   : "tensor-parallel ranks that do not divide the model"];
+            if (!is_of_batch) continue;
+        }
+        ++batch_divides;
+        if (ranks_of_host > 0 && c.tensor() > ranks_of_host)
+            ++excluded
+                ["asynchronous tensor parallelism over hosts, whose messages cross a host's link once for each of its "
+                 "ranks where a ring crosses it once"];
+        add_families(space, c);
     }
     for (const auto& [reason, families] : excluded) space.excluded.push_back({reason, families});
     if (batch_divides == 0)

@@ -13,6 +13,7 @@
 
 #include "compile/config.h"
 #include "compile/layout.h"
+#include "mesh/mesh.h"
 
 namespace lockstep::tune {
 
@@ -20,11 +21,11 @@ namespace lockstep::tune {
 inline constexpr ErrorId kNoneDividesBatch{"tune.batch"};
 inline constexpr ErrorId kNoneHasHeldKeys{"tune.held"};
 
+// Degrees by axis, and values of keys. space.cpp has a row for each of them: its key, and when a search varies it.
 struct Choice {
-    int64_t tensor = 1, pipeline = 1, data = 1;  // degrees; their product is the number of ranks
-    int64_t replicate = 1;                       // of the data ranks; the others split states
-    int64_t microbatch = 1, microbatches = 1;    // sequences of one on a data rank; how many a step has
-    std::string schedule = "1F1B";               // of a pipeline
+    mesh::Degrees degrees = mesh::kNoAxes;     // their product is the number of ranks
+    int64_t microbatch = 1, microbatches = 1;  // sequences of one on a data rank; how many a step has
+    std::string schedule = "1F1B";             // of a pipeline
     int64_t stages_per_rank = 1;
     compile::RecomputeMode recompute = compile::RecomputeMode::None;  // Selective: by op
     int64_t budget_bytes = 0;                                         // of Budget
@@ -32,8 +33,22 @@ struct Choice {
     int64_t prefetch = 1;
     bool sequence_parallel = true, async_tensor_parallel = false;
 
-    int64_t ranks() const { return tensor * pipeline * data; }
-    int64_t shard() const { return data / replicate; }
+    int64_t& degree(mesh::Axis axis) { return degrees[static_cast<size_t>(axis)]; }
+    int64_t degree(mesh::Axis axis) const { return degrees[static_cast<size_t>(axis)]; }
+    int64_t tensor() const { return degree(mesh::Axis::tp); }
+    int64_t pipeline() const { return degree(mesh::Axis::pp); }
+    int64_t replicate() const { return degree(mesh::Axis::dp_replicate); }
+    int64_t shard() const { return degree(mesh::Axis::dp_shard); }
+    int64_t data() const { return replicate() * shard(); }
+    int64_t ranks() const;
+    // Of the data ranks this many hold copies; the others split states.
+    void set_replicate(int64_t count) {
+        degree(mesh::Axis::dp_shard) = data() / count;
+        degree(mesh::Axis::dp_replicate) = count;
+    }
+    // What decides a block's routines on a rank: without the pipeline, and without data ranks too.
+    mesh::Degrees of_states() const;
+    mesh::Degrees of_blocks() const;
     bool operator==(const Choice&) const = default;
 };
 

@@ -66,6 +66,21 @@ TEST(TuneBounds, NeverExceedThePlanThatCopiesStates) {
 
 TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(small_problem(4)); }
 
+// How long parameters stay gathered, and how often gradients are reduced, are keys of their own.
+TEST(TuneBounds, NeverExceedThePlanOfOtherWindows) {
+    for (const char* reshard : {"always", "never"}) {
+        for (const char* reduce : {"step", "microbatch"}) {
+            for (const char* pipeline : {"1", "2"}) {
+                expect_bounds_hold(small_problem(4, {{"parallelism.fsdp_reshard_after_forward", reshard},
+                                                     {"partition.reduce_gradients", reduce},
+                                                     {"parallelism.pipeline_parallel_degree", pipeline},
+                                                     {"parallelism.tensor_parallel_degree", "1"},
+                                                     {"activation_checkpoint.mode", "none"}}));
+            }
+        }
+    }
+}
+
 // Of more than three stages a rank, weights that are split are gathered again and again.
 TEST(TuneBounds, NeverExceedThePlanOfManyStages) {
     expect_bounds_hold(small_problem(
@@ -80,7 +95,7 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
         const auto plan = tune::plan_of(p, c);
         if (compile::refusal_of(plan) || c.stages_per_rank > 1) continue;
         int64_t most = 0;
-        for (int64_t rank = 0; rank < c.pipeline; ++rank)
+        for (int64_t rank = 0; rank < c.pipeline(); ++rank)
             most = std::max(most, compile::or_throw(tune::bytes_of(p, c, tune::Bytes::Placed, rank)));
         EXPECT_EQ(most, std::get<Planned>(plan).bytes) << text_of(c);
         // Without offsets the time is the same, and the bytes are no more.
@@ -100,7 +115,7 @@ TEST(TuneSearch, FewMicrobatchesStandForWholeSteps) {
     const Problem p = small_problem(8, {{"model.n_layers", "16"}}, 96);
     std::map<std::string, std::vector<Choice>> long_ones;
     for (const Choice& f : p.space.families) {
-        if (f.pipeline > 1 && f.microbatches >= 6 * f.pipeline) long_ones[f.schedule].push_back(f);
+        if (f.pipeline() > 1 && f.microbatches >= 6 * f.pipeline()) long_ones[f.schedule].push_back(f);
     }
     std::mt19937 random(7);
     for (const auto& [schedule, bar] : bar_of) {
@@ -166,6 +181,30 @@ TEST(TuneSearch, PrunedFindsWhatAllFindInPipelines) { expect_same_best(small_pro
 TEST(TuneSearch, PrunedFindsWhatAllFindInLongSteps) {
     expect_same_best(
         small_problem(2, {{"parallelism.pipeline_parallel_degree", "2"}, {"activation_checkpoint.mode", "none"}}, 32));
+}
+
+// Models, machines and held keys, drawn.
+TEST(TuneSearch, PrunedFindsWhatAllFindInDrawnSpaces) {
+    std::mt19937 random(11);
+    const auto one_of = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
+    for (int drawn = 0; drawn < 20; ++drawn) {
+        std::vector<std::pair<std::string, std::string>> keys = {
+            {"model.n_layers", one_of({"2", "3", "4", "6"})},
+            {"model.dim", one_of({"128", "256", "512"})},
+            {"training.seq_len", one_of({"64", "128"})},
+            {"activation_checkpoint.mode", one_of({"none", "selective", "full"})},
+            {"parallelism.fsdp_reshard_after_forward", one_of({"default", "default", "always", "never"})},
+            {"partition.reduce_gradients", one_of({"default", "default", "step", "microbatch"})}};
+        const std::string degree = one_of({"tensor", "pipeline"});
+        keys.emplace_back("parallelism." + degree + "_parallel_degree", one_of({"1", "2"}));
+        sim::Cluster cluster = small_devices();
+        cluster.memory_bytes *= std::pow(2.0, static_cast<double>(random() % 5) - 3);
+        for (sim::LinkLevel& level : cluster.links)
+            level.link.bandwidth_bytes_per_s *= std::pow(2.0, static_cast<double>(random() % 5) - 2);
+        const int64_t ranks = random() % 3 == 0 ? 4 : 2;
+        SCOPED_TRACE(fmt::format("space {}: {} ranks", drawn, ranks));
+        expect_same_best(tune::problem_of(small_config(keys), cluster, "small.toml", ranks, 8));
+    }
 }
 
 TEST(TuneSearch, GivesTheSameEveryTime) {
@@ -251,7 +290,7 @@ TEST(TuneSpace, HasEachLayoutOnce) {
     std::set<std::string> seen;
     for (const Choice& c : choices_of(p)) {
         EXPECT_EQ(c.ranks(), 4);
-        EXPECT_EQ(c.data * c.microbatch * c.microbatches, 8);
+        EXPECT_EQ(c.data() * c.microbatch * c.microbatches, 8);
         EXPECT_TRUE(seen.insert(text_of(c)).second) << text_of(c);
     }
 }
