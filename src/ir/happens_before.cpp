@@ -13,11 +13,11 @@ HappensBefore::HappensBefore(const std::vector<Call>& calls) : clock_(calls.size
             for (QueueName q : kQueuesOfSteps) clock[q] = std::max(clock[q], clock_[call][q]);
             clock[queue_[call]] = std::max(clock[queue_[call]], call + 1);
         };
-        ended(last_[queue]);
+        if (!calls_of_[queue].empty()) ended(calls_of_[queue].back());
         for (int w : calls[i].waits) {
             if (w < static_cast<int>(i)) ended(w);
         }
-        last_[queue] = static_cast<int>(i);
+        calls_of_[queue].push_back(static_cast<int>(i));
     }
 }
 

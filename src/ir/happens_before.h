@@ -14,11 +14,11 @@ public:
     // Has call a ended before call b starts, in every execution?
     bool operator()(int a, int b) const { return b >= 0 && a >= 0 && a < clock_[b][queue_[a]]; }
 
-    // The last call of a queue, or -1.
-    int last_of(QueueName queue) const { return last_[queue]; }
+    // In their order.
+    const std::vector<int>& calls_of(QueueName queue) const { return calls_of_[queue]; }
 
 private:
-    ByStepQueue<int> last_{-1};
+    ByStepQueue<std::vector<int>> calls_of_;
     std::vector<ByStepQueue<int>> clock_;  // for each call and queue: one past the last call of that queue that has ended
     std::vector<QueueName> queue_;
 };

@@ -73,18 +73,17 @@ struct Life {
 };
 
 // The last call that may still run, in some execution, while the buffer is in use. Along a queue, once a call is ordered behind
-// the uses all later ones are, so the search ends with the first such call of each queue.
-int end_of(const ir::Entry& e, const ir::HappensBefore& happens_before, const Life& life) {
-    int end = life.end();
-    ByStepQueue<bool> ordered;
-    const auto open = [&](int i) {
-        return std::ranges::any_of(kQueuesOfSteps, [&](QueueName q) { return !ordered[q] && i <= happens_before.last_of(q); });
-    };
-    for (int i = end + 1; open(i); ++i) {
-        bool& done = ordered[e.calls[static_cast<size_t>(i)].queue];
-        if (done) continue;
-        done = std::ranges::all_of(life.last, [&](int last) { return last < 0 || happens_before(last, i); });
-        if (!done) end = i;
+// the uses all later ones are.
+int end_of(const ir::HappensBefore& happens_before, const Life& life) {
+    const int last_use = life.end();
+    int end = last_use;
+    for (QueueName queue : kQueuesOfSteps) {
+        const std::vector<int>& calls = happens_before.calls_of(queue);
+        const auto behind = std::upper_bound(calls.begin(), calls.end(), last_use);
+        const auto ordered = std::partition_point(behind, calls.end(), [&](int call) {
+            return !std::ranges::all_of(life.last, [&](int last) { return last < 0 || happens_before(last, call); });
+        });
+        if (ordered != behind) end = std::max(end, *(ordered - 1));
     }
     return end;
 }
@@ -139,7 +138,7 @@ ir::Program plan_memory(ir::Program program) {
             const Life& life = lives[b];
             // What happens before another call is before it in the list,
             // so buffers are in conflict where their uses overlap in the list.
-            items.push_back({program.buffers[b].bytes, {life.begin, end_of(e, happens_before, life)}, {life.begin, life.end()}});
+            items.push_back({program.buffers[b].bytes, {life.begin, end_of(happens_before, life)}, {life.begin, life.end()}});
             ids.push_back(b);
         }
         const auto before = [&](const Life& a, const Life& b) {
@@ -187,7 +186,7 @@ int64_t most_bytes(const ir::Program& program, const ir::Entry& entry, const End
 
 int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
     const ir::HappensBefore happens_before(entry.calls);
-    return most_bytes(program, entry, [&](const Life& life) { return end_of(entry, happens_before, life); });
+    return most_bytes(program, entry, [&](const Life& life) { return end_of(happens_before, life); });
 }
 
 ir::Program size_memory(ir::Program program) {
