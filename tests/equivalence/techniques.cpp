@@ -143,8 +143,8 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::FewMicrobatches, pipeline && l.microbatches < pipeline_ranks);
     note(Technique::UnevenStages, pipeline && is_uneven(stages.cut));
     note(Technique::ReducedOnce,
-         l.partition.gradients > 1 && l.microbatches > 1 && l.reduce_gradients == passes::ReduceGradients::OnceAStep);
-    note(Technique::KeptGathered, l.partition.weights > 1 && l.resident_stages > 0);
+         l.partition.gradients > 1 && l.microbatches > 1 && l.windows.reduce_gradients == passes::ReduceGradients::OnceAStep);
+    note(Technique::KeptGathered, l.partition.weights > 1 && l.windows.resident_stages > 0);
     note(Technique::Clipping, std::any_of(outcome.grad_norms.begin(), outcome.grad_norms.end(), is_clipped));
     return out;
 }
