@@ -223,7 +223,8 @@ private:
             if (read || (port.kind == PortKind::State && p_.state_of(port).scope == ir::Scope::Run)) own(i, b.buffer, at);
             if (weights && updated_.contains(at) && !ir::updates_weights(r.kind) && r.kind != RoutineKind::Transfer)
                 fail(i, "reads weights after their update");
-            if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
+            if (port.kind == PortKind::Gradients && port.access == Access::Accumulate)
+                contribute(i, r, static_cast<int>(k), b, contributed_[{&u, at.second}]);
         }
         if (r.kind == RoutineKind::ReduceMicro) reduce_micro(i, r, c);
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
@@ -241,13 +242,16 @@ private:
         }
     }
 
-    void contribute(int i, const ir::Routine& r, int port, const ir::Binding& b) {
+    // before: what was added to the unit instance so far, whether or not it has been reduced since.
+    void contribute(int i, const ir::Routine& r, int port, const ir::Binding& b, Parts& before) {
         const ir::Call& c = e_.calls[i];
         Gradient& g = gradients_[b.buffer];
         for (ir::TensorId t : r.port_tensors(port)) {
             std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
             if (b.fresh) parts.clear();
-            if (!parts.insert(part_of(r, c)).second) fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
+            parts.insert(part_of(r, c));
+            if (!before[r.tensors[t].offset_bytes].insert(part_of(r, c)).second)
+                fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
         }
         if (g.finished) fail(i, "adds to gradients that are reduced already");
     }
@@ -430,8 +434,9 @@ private:
     std::set<int> copied_;                              // buffers of states
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer
-    mutable std::map<UnitInstance, Parts> expected_;    // as far as it was asked for
-    std::map<int, std::set<UnitInstance>> shard_of_;    // whose gradients a shard's buffer holds
+    std::map<std::pair<const ir::Unit*, int64_t>, Parts> contributed_;
+    mutable std::map<UnitInstance, Parts> expected_;  // as far as it was asked for
+    std::map<int, std::set<UnitInstance>> shard_of_;  // whose gradients a shard's buffer holds
     std::map<int, UnitInstance> owner_;
     std::set<Part> loss_;
     std::set<int64_t> count_;

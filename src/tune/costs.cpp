@@ -119,7 +119,8 @@ StateCost state_of(const ir::Program& p, const std::vector<double>& prices, cons
 // A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor
 // a part before it reads that.
 bool may_run_ahead(const ir::Program& p, size_t i) {
-    if (p.routines[i].kind != ir::RoutineKind::Backward || !passes::is_a_part(p, i)) return false;
+    const ir::RoutineKind kind = p.routines[i].kind;
+    if ((kind != ir::RoutineKind::Backward && kind != ir::RoutineKind::BackwardInput) || !passes::is_a_part(p, i)) return false;
     for (size_t k = i; p.routines[k].port(ir::PortRole::DY) < 0; --k) {
         if (p.routines[k].part == 0) return true;
     }

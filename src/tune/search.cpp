@@ -160,7 +160,7 @@ private:
     int64_t capacity() const { return problem_.machine.capacity.bytes.value_or(std::numeric_limits<int64_t>::max()); }
 
     int64_t members_of(const Choice& f) {
-        const auto [at, is_new] = members_.try_emplace(f.data(), 0);
+        const auto [at, is_new] = members_.try_emplace({f.degrees, f.microbatches > 1}, 0);
         if (is_new) at->second = std::ssize(problem_.space.members(f));
         return at->second;
     }
@@ -331,7 +331,8 @@ private:
     Bounds bounds_;
     std::priority_queue<Candidate, std::vector<Candidate>, Later> queue_;
     std::vector<std::pair<Choice, Planned>> best_;  // by family
-    std::map<int64_t, int64_t> members_;            // by data ranks
+    // By degrees, and whether there are several microbatches.
+    std::map<std::pair<mesh::Degrees, bool>, int64_t> members_;
     std::map<Limit, Cut> cuts_;
     Found found_;
     int64_t next_ = 0;
