@@ -101,20 +101,16 @@ std::span<const KeyRow> keys_of_layout() {
         acts<&C::partition, &C::Partition::weights>(
             "partition.weights",
             "data ranks over which weights are sharded: none, package, node, shard, world or a number; overrides the preset",
-            split)
-            .of_step(kOthers),
+            split),
         acts<&C::partition, &C::Partition::secondary_weights>(
             "partition.secondary_weights",
             "data ranks over which a second copy of the weights is sharded, as partition.weights. A step fetches it once and "
             "gathers from it; fewer ranks than those of partition.weights, as those of a node; none: no copy",
-            split)
-            .of_step(kOthers),
+            split),
         acts<&C::partition, &C::Partition::gradients>("partition.gradients",
-                                                      "data ranks over which gradients are sharded: as partition.weights", split)
-            .of_step(kOthers),
+                                                      "data ranks over which gradients are sharded: as partition.weights", split),
         acts<&C::partition, &C::Partition::optimizer>(
-            "partition.optimizer", "data ranks over which optimizer states are sharded: as partition.weights", split)
-            .of_step(kOthers),
+            "partition.optimizer", "data ranks over which optimizer states are sharded: as partition.weights", split),
         acts<&C::partition, &C::Partition::quantized_weights>(
             "partition.quantized_weights",
             "int8: gathers and fetches of weights carry int8 with a scale for each 256 elements. Every layout computes with "

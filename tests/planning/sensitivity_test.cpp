@@ -70,7 +70,8 @@ std::vector<Value> any_other_values(const RecipeKey& k) {
     for (const double other : {now + 1, now / 2, k.allowed.least}) {
         if (other == now || !k.allowed.objection(other).empty()) continue;
         if (integer && other != std::floor(other)) continue;
-        out.push_back(integer ? Value(static_cast<int64_t>(other)) : Value(other));
+        if (integer) out.emplace_back(static_cast<int64_t>(other));
+        else out.emplace_back(other);
     }
     return out;
 }
@@ -95,6 +96,10 @@ TEST(PlanningSensitivity, TriedValuesAreAllowedAndOthers) {
 TEST(PlanningSensitivity, KeysWithoutTheMarkChangeNoStep) {
     const std::set<std::string> not_tried = {
         "parallelism.data_parallel_shard_degree",  // what the other degrees leave of the ranks
+        "partition.weights",
+        "partition.secondary_weights",
+        "partition.gradients",
+        "partition.optimizer",  // the presets name them
         "runtime.local_link_bytes_per_s",
         "runtime.local_link_latency_s",  // an experiment's, of any size
         "cluster.ranks",
@@ -130,15 +135,15 @@ TEST(PlanningSensitivity, KeysWithoutTheMarkChangeNoStep) {
 
 // An input that no publication states: gradients cross a slow network in float32.
 TEST(PlanningSensitivity, TheTypeOfReducedGradientsIsAmongTheFirstOnASlowNetwork) {
-    const PlannedRecipe base(kFsdp);
+    std::string slow = kSmallDevices;
+    slow.replace(slow.find("bandwidth_bytes_per_s = 1e9"), 27, "bandwidth_bytes_per_s = 1e8");
+    const PlannedRecipe base(kFsdp, slow);
     const planning::Sensitivity s = planning::sensitivity_of(base.recipe, base.cluster, base.plan);
     const auto at = std::find_if(s.changes.begin(), s.changes.end(), [](const planning::Change& c) {
         return c.key == "training.mixed_precision_reduce" && c.instead == std::vector<std::string>{"bfloat16"};
     });
     ASSERT_NE(at, s.changes.end());
-    std::set<std::string> before;
-    for (auto it = s.changes.begin(); it != at; ++it) before.insert(it->key);
-    EXPECT_LE(before.size(), 4u);
+    EXPECT_LT(at - s.changes.begin(), 10);
     EXPECT_EQ(at->by_default, "float32");
     EXPECT_LT(at->time, -0.05);
     // It is what a plan with the key says.
