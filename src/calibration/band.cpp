@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/parallel.h"
+#include "base/round.h"
 #include "sim/simulate.h"
 
 namespace lockstep::calibration {
@@ -13,10 +15,6 @@ namespace {
 
 // Four in five values of a normal distribution lie within this many deviations of its mean.
 constexpr double kDeviations = 1.2816;
-
-double played_s(const compile::Compiled& compiled, const compile::RankThreads& rank_threads, const sim::Cluster& cluster) {
-    return planning::step_s(compiled, sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, rank_threads));
-}
 
 double spread_of(const sim::Part& part) { return part.sources == 0 ? kNeverSeen : part.sources == 1 ? kOfOneSource : 0; }
 
@@ -57,11 +55,17 @@ double deviation_of(double step_s, const compile::Compiled& compiled, const comp
                     const std::vector<double>& spreads, const std::vector<sim::Part>& parts) {
     const std::vector<int>& numbers = constants.of(sources);
     std::vector<double> moved(numbers.size());
-    parallel_for(numbers.size(), [&](size_t i) {
-        const auto k = static_cast<size_t>(numbers[i]);
-        std::vector<double> other = values;
-        other[k] *= std::exp(-spreads[k]);  // down: shares end at 1
-        moved[i] = std::log(played_s(compiled, rank_threads, constants.cluster(sources, other)) / step_s);
+    constexpr size_t kOfAReplay = 4;  // constants: the next one is played on another processor
+    parallel_for(ceil_div(numbers.size(), kOfAReplay), [&](size_t part) {
+        const sim::Cluster cluster = constants.cluster(sources, values);
+        sim::Replay replay(compiled.programs, ir::EntryKind::Train, cluster, rank_threads);
+        for (size_t i = part * kOfAReplay; i < std::min(numbers.size(), (part + 1) * kOfAReplay); ++i) {
+            const auto k = static_cast<size_t>(numbers[i]);
+            std::vector<double> other = values;
+            other[k] *= std::exp(-spreads[k]);  // down: shares end at 1
+            const sim::Cluster moved_cluster = constants.cluster(sources, other);
+            moved[i] = std::log(planning::step_s(compiled, replay.on(moved_cluster)) / step_s);
+        }
     });
     double variance = kUnexplained * kUnexplained;
     for (const double m : moved) variance += m * m;

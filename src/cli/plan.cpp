@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/page_file.h"
 #include "cli/plan_page.h"
+#include "cli/plan_sensitivity.h"
 #include "cli/stage_json.h"
 #include "cli/terminal.h"
 #include "compile/breakdown.h"
@@ -27,7 +28,7 @@ namespace {
 struct PlanArgs {
     planning::RecipeArgs recipe;
     std::string cluster, trace, against, html;
-    bool json = false;
+    bool json = false, sensitivity = false;
 };
 
 using Json = nlohmann::ordered_json;
@@ -264,11 +265,14 @@ int plan(const PlanArgs& args) {
         recipe.path = args.against;
         other.emplace(planning::make_plan(planning::announced(recipe).recipe, args.cluster));
     }
+    std::optional<planning::Sensitivity> sensitivity;
+    if (args.sensitivity) sensitivity = sensitivity_with_progress(opened, args.cluster, p);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (page) page.write(plan_page_data(p, args.recipe.path, reading.recipe.toml(), to_json(p)));
     if (args.json) {
         Json json = to_json(p);
         if (other) json["against"] = against_json(p, *other);
+        if (sensitivity) json["sensitivity"] = sensitivity_json(*sensitivity);
         if (theirs) json["in_their_stack"] = theirs_json(*theirs);
         print_json(with_source(json, reading));
     } else {
@@ -276,6 +280,7 @@ int plan(const PlanArgs& args) {
         at_terminal_width([&] {
             print(p);
             if (theirs) print_beside(p, *theirs);
+            if (sensitivity) print_sensitivity(*sensitivity);
             if (other) print_against(p, *other, args.against);
         });
     }
@@ -303,9 +308,14 @@ Command add_plan(CLI::App& app) {
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_option("--against", args->against, "another recipe; also print the difference of the two steps by cause");
+    command->add_flag("--sensitivity", args->sensitivity,
+                      "also plan with other values of each key that the recipe leaves at its default, and print what they change "
+                      "of step time and memory, the largest first");
     command->add_option("--html", args->html, "write a page that shows the planned step to this file");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster h100 --html plan.html");
+    command->footer(
+        "Example: lockstep plan recipes/llama3_8b.toml --cluster h100 --html plan.html\n         lockstep plan llama3_8b_torchtitan "
+        "--cluster h100 --ranks 8 --sensitivity");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return plan(*args); }, .recipe = &args->recipe};
 }
 

@@ -33,6 +33,7 @@ struct TuneArgs {
     std::string cluster, out, html;
     int64_t top = 10;
     double minutes = 0;  // 0: until nothing else can win
+    double memory_margin_percent = 2;
     TrainingArgs training;
     bool exhaustive = false, what_if = false, json = false;
 };
@@ -82,9 +83,12 @@ Asked asked(const TuneArgs& args) {
     return a;
 }
 
-tune::Problem problem_of(const Asked& a, int64_t ranks) {
-    return tune::problem_of(a.config, a.cluster, a.cluster_file, ranks, a.global_batch);
+tune::Problem problem_of(const TuneArgs& args, const Asked& a, int64_t ranks) {
+    return tune::problem_of(a.config, a.cluster, a.cluster_file, ranks, a.global_batch, args.memory_margin_percent / 100);
 }
+
+// For which software the layouts are the fastest.
+std::string software_of(const Asked& a) { return a.cluster.stack.name.empty() ? "Lockstep" : a.cluster.stack.name; }
 
 using Clock = std::chrono::steady_clock;
 
@@ -100,10 +104,15 @@ tune::Options options_of(const TuneArgs& args, telemetry::ProgressBar& bar) {
     tune::Options options;
     options.top = args.top, options.prune = !args.exhaustive;
     options.stop = stop_of(args);
-    options.progress = [&bar, last = Clock::time_point()](const tune::Progress& p) mutable {
+    options.progress = [&bar, begin = Clock::now(), last = Clock::time_point(),
+                        lines = tune::LinesSoFar()](const tune::Progress& p) mutable {
         constexpr auto kPause = std::chrono::milliseconds(100);
         if (Clock::now() - last < kPause) return;
         last = Clock::now();
+        if (const std::string line = lines.line_at(std::chrono::duration<double>(last - begin).count(), p); !line.empty()) {
+            bar.clear();
+            telemetry::info(line);
+        }
         bar.show(
             static_cast<int64_t>(100 * p.share), 100,
             fmt::format("% searched, {} planned{}", p.compiled, p.best_s > 0 ? fmt::format(", best {:.4g} s", p.best_s) : ""));
@@ -209,7 +218,9 @@ Own own_of(const Asked& a, const tune::Problem& problem, const std::vector<tune:
     const auto faster = std::count_if(rows.begin(), rows.end(), [&](const tune::Row& r) { return r.step_s < own.row->step_s; });
     own.place = faster < std::ssize(rows) ? fmt::format("{}", faster + 1) : fmt::format("behind the first {}", faster);
     const std::optional<int64_t>& capacity = problem.machine.capacity.bytes;
-    if (capacity && own.row->bytes > *capacity) own.place += ", and does not fit";
+    if (capacity && own.row->bytes > *capacity)
+        own.place +=
+            own.row->bytes > *capacity + problem.margin_bytes ? ", and does not fit" : ", and leaves less than the margin";
     return own;
 }
 
@@ -264,11 +275,17 @@ struct Result {
     std::vector<tune::Planned> front;
     std::vector<WhatIf> what_if;
     TrainingResult training;
+    std::vector<tune::InSoftware> winner_in;
 };
 
 void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found, const Result& r) {
     fmt::print("{}: {}; {} ranks, {} sequences a step\n", a.cluster.name, a.cluster.description, a.ranks, a.global_batch);
     if (a.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
+    fmt::print(
+        "for {}{}\n",
+        a.cluster.stack.name.empty() ? "Lockstep's own program (--cluster.stack NAME: for other software)"
+                                     : "the software " + a.cluster.stack.name,
+        problem.margin_bytes > 0 ? fmt::format("; {} of a rank's memory stay free", telemetry::gib(problem.margin_bytes)) : "");
     fmt::print("{} layouts of {} families; {} planned in {:.1f} s ({:.1f} /s){}\n", telemetry::grouped(found.layouts),
                telemetry::grouped(found.families), telemetry::grouped(std::ssize(found.all)), found.wall_s,
                static_cast<double>(found.all.size()) / std::max(found.plan_s, 1e-9),
@@ -276,6 +293,9 @@ void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, c
     fmt::print("     {:>10} {:>23} {:>11} {:>6} {:>8} {:>7}  layout\n", "step s", "band s", "memory", "MFU %", "exposed%",
                "bubble%");
     for (size_t i = 0; i < r.rows.size(); ++i) print_row(fmt::format("{}", i + 1), r.rows[i]);
+    for (const tune::InSoftware& s : r.winner_in)
+        fmt::print("the first as {}: {:.5g} s, {}{}\n", s.name == "Lockstep" ? "Lockstep's program" : s.name + " would run it",
+                   s.step_s, telemetry::gib(s.bytes), s.fits ? "" : ", which does not fit");
     if (r.own.row) {
         fmt::print("the recipe's own layout, place: {}\n", r.own.place);
         print_row("", *r.own.row);
@@ -303,18 +323,24 @@ Json to_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem,
     for (const tune::Planned& p : r.front) front.push_back(json_of(p));
     for (const WhatIf& w : r.what_if)
         what_if.push_back({{"with", w.what}, {"step_time_s", w.step_s}, {"layout", tune::text_of(w.choice)}});
+    Json winner_in = Json::array();
+    for (const tune::InSoftware& s : r.winner_in)
+        winner_in.push_back({{"software", s.name}, {"step_time_s", s.step_s}, {"bytes", s.bytes}, {"fits", s.fits}});
     Json own = {{"place", r.own.place}};
     if (r.own.row) own["plan"] = json_of(*r.own.row, problem);
     Json out = {{"cluster", a.cluster.name},
                 {"declared", a.cluster.declared},
                 {"ranks", a.ranks},
                 {"global_batch_size", a.global_batch},
+                {"software", software_of(a)},
+                {"memory_margin_bytes", problem.margin_bytes},
                 {"layouts", found.layouts},
                 {"planned", found.all.size()},
                 {"stopped", found.was_stopped},
                 {"not_reached", found.not_reached},
                 {"wall_s", found.wall_s},
                 {"best", rows},
+                {"winner_in", winner_in},
                 {"own", own},
                 {"not_planned", cuts},
                 {"excluded", excluded},
@@ -335,7 +361,7 @@ TrainingResult training_result(const TuneArgs& args, const Asked& a, const tune:
     add_cost(r.fastest, r.training);
     tune::Options best_alone = options;
     best_alone.top = 1;
-    const auto problem = [&](int64_t n) { return problem_of(a, n); };
+    const auto problem = [&](int64_t n) { return problem_of(args, a, n); };
     if (!args.training.devices.empty()) r.devices = tune::over_devices(args.training.devices, problem, r.training, best_alone);
     if (args.training.days > 0)
         r.days = tune::within_days(args.training.days, r.fastest.tokens_per_s / static_cast<double>(a.ranks),
@@ -350,7 +376,7 @@ int tune(const TuneArgs& args) {
     }
     PageFile page(args.html, report::Page::Tune);
     const Asked a = asked(args);
-    const tune::Problem problem = problem_of(a, a.ranks);
+    const tune::Problem problem = problem_of(args, a, a.ranks);
     telemetry::info(fmt::format("{} families of layouts", telemetry::grouped(std::ssize(problem.space.families))));
     telemetry::ProgressBar bar;
     const tune::Options options = options_of(args, bar);
@@ -361,6 +387,7 @@ int tune(const TuneArgs& args) {
     Result r;
     r.rows = tune::rows_of(problem, found);
     r.own = own_of(a, problem, r.rows);
+    r.winner_in = tune::in_both(problem, r.rows.front().choice);
     if (!found.was_stopped) r.front = tune::pareto_front(found.all);
     if (args.what_if && !found.was_stopped) r.what_if = what_if(problem, options);
     r.training = training_result(args, a, found.best.front(), options);
@@ -389,6 +416,10 @@ Command add_tune(CLI::App& app) {
     command->add_option("--out", args->out, "write the fastest layout as a recipe to this file");
     command->add_option("--html", args->html, "write a page that shows the search to this file");
     command->add_option("--top", args->top, "how many layouts are listed (default: 10)")->check(positive_number());
+    command
+        ->add_option("--memory-margin", args->memory_margin_percent,
+                     "percent of a rank's memory that layouts leave free: what comes closer does not win (default: 2)")
+        ->check(number_flag([](double x) { return x >= 0 && x < 100; }, "number from 0 to below 100", "PERCENT"));
     command
         ->add_option("--minutes", args->minutes,
                      "end the search after so many minutes, with what it has (Ctrl-C does so at any time, with exit code 4)")

@@ -96,6 +96,13 @@ struct KeyRow {
     const char* help;
     Allowed allowed = {};
     void (*put)(Config&, const Value&) = nullptr;
+    Tried tried = {};
+
+    constexpr KeyRow of_step(Tried what) const {
+        KeyRow row = *this;
+        row.tried = what;
+        return row;
+    }
 };
 
 // The row of a key that acts. It has a field, and the field's default is the key's.

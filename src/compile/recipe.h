@@ -30,6 +30,16 @@ enum class KeyStatus {
 
 struct Config;
 
+// Which other values of a key may change what a step takes or needs: `plan --sensitivity` tries them where a recipe leaves the
+// key out.
+struct Tried {
+    enum class What { None, Others, Number, Twice } what = What::None;  // None: no step depends on the key
+    double value = 0;                                                   // of What::Number
+};
+constexpr Tried kOthers{Tried::What::Others};  // each other word that is allowed; true for false
+constexpr Tried kTwice{Tried::What::Twice};    // twice the number
+constexpr Tried to(double value) { return {Tried::What::Number, value}; }
+
 struct RecipeKey {
     std::string name;  // "training.steps"
     Value default_value;
@@ -39,7 +49,10 @@ struct RecipeKey {
     // Puts a value that is allowed into the key's field; null where the key does not act.
     void (*put)(Config&, const Value&) = nullptr;
     Value (*of)(const Config&) = nullptr;  // the field's value; null where the key does not act
+    Tried tried = {};
 };
+// The values that are tried in place of `value`; none where no step depends on the key, or it has no number to double.
+std::vector<Value> tried_values(const RecipeKey& key, const Value& value);
 
 // A technique that a recipe asks for and that this version does not have.
 struct Missing {

@@ -51,12 +51,30 @@ const std::vector<RecipeKey>& recipe_keys() {
         std::vector<RecipeKey> out;
         for (const std::span<const KeyRow> rows : {keys_of_training(), keys_of_layout(), keys_of_runs()}) {
             for (const KeyRow& row : rows)
-                out.push_back(
-                    {row.name, default_value(row, defaults), row.status, row.help, row.allowed, row.put, field_of(row)});
+                out.push_back({row.name, default_value(row, defaults), row.status, row.help, row.allowed, row.put, field_of(row),
+                               row.tried});
         }
         return out;
     }();
     return keys;
+}
+
+std::vector<Value> tried_values(const RecipeKey& key, const Value& value) {
+    if (key.tried.what == Tried::What::None) return {};
+    if (key.tried.what == Tried::What::Others) {
+        if (const bool* on = std::get_if<bool>(&value)) return {!*on};
+        std::vector<Value> out;
+        for (std::string& word : key.allowed.words()) {
+            if (word != std::get<std::string>(value)) out.emplace_back(std::move(word));
+        }
+        return out;
+    }
+    const int64_t* integer = std::get_if<int64_t>(&value);
+    const double now = integer ? static_cast<double>(*integer) : std::get<double>(value);
+    const double other = key.tried.what == Tried::What::Twice ? 2 * now : key.tried.value;
+    if (other == now || !key.allowed.objection(other).empty()) return {};
+    if (integer) return {static_cast<int64_t>(other)};
+    return {other};
 }
 
 std::string default_difference(std::string_view key) {

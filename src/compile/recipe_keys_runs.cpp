@@ -43,7 +43,8 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::checkpoint, &C::Checkpoint::async_mode>(
             "checkpoint.async_mode",
             "async: copy states to planned memory and write them while training goes on; async_with_pinned_mem: the same; "
-            "disabled: training waits"),
+            "disabled: training waits")
+            .of_step(kOthers),
         {"checkpoint.enable_ft_dataloader_checkpoints", true, S::Ignored, "every checkpoint records the position in the data"},
         acts<&C::checkpoint, &C::Checkpoint::exclude_from_loading>(
             "checkpoint.exclude_from_loading", "parts that are not loaded: optimizer, dataloader, train_state"),
@@ -57,17 +58,20 @@ std::span<const KeyRow> keys_of_runs() {
 
         acts<&C::activation_checkpoint, &C::ActivationCheckpoint::mode>(
             "activation_checkpoint.mode",
-            "what the backward computes again: none, full (each layer's forward), selective, budget, memory_budget"),
+            "what the backward computes again: none, full (each layer's forward), selective, budget, memory_budget")
+            .of_step(kOthers),
         acts<&C::activation_checkpoint, &C::ActivationCheckpoint::selective_ac_option>(
             "activation_checkpoint.selective_ac_option",
             "with selective: \"n\" computes every n-th layer again; \"op\" saves attention, reductions and every second "
             "product, and computes the rest again",
-            one_of({"op"}).or_form("a number of 1 or more: every n-th layer is computed again", is_count)),
+            one_of({"op"}).or_form("a number of 1 or more: every n-th layer is computed again", is_count))
+            .of_step(kOthers),
         acts<&C::activation_checkpoint, &C::ActivationCheckpoint::memory_budget>(
             "activation_checkpoint.memory_budget",
             "with memory_budget, 0 to 1: of the activations that full recompute frees, the share that may be saved. Lockstep "
             "finds the fastest choice",
-            from_to(0, 1)),
+            from_to(0, 1))
+            .of_step(to(0.75)),
         acts<&C::activation_checkpoint, &C::ActivationCheckpoint::budget_bytes>(
             "activation_checkpoint.budget_bytes",
             "with budget: largest size of a rank's arena in bytes. Lockstep finds the fastest choice", from_to(0, kBytes)),
@@ -89,7 +93,8 @@ std::span<const KeyRow> keys_of_runs() {
         {"metrics.save_for_all_ranks", false, S::Ignored, "metrics are those of the whole job"},
         {"metrics.enable_wandb", false, S::Ignored, "metrics.jsonl can be imported anywhere"},
 
-        acts<&C::validation, &C::Validation::enable>("validation.enable", "measure the loss on held-out data during training"),
+        acts<&C::validation, &C::Validation::enable>("validation.enable", "measure the loss on held-out data during training")
+            .of_step(kOthers),
         {"validation.dataset", "prepared", S::Ignored, "always the held-out split of the training data"},
         acts<&C::validation, &C::Validation::dataset_path>(
             "validation.dataset_path",
@@ -127,21 +132,25 @@ std::span<const KeyRow> keys_of_runs() {
             "runtime.threads_per_rank",
             "threads that share the work of one rank; 0: the cores of a host, divided among its ranks. The number does not "
             "change the bits of a result",
-            from_to(0, 1024)),
+            from_to(0, 1024))
+            .of_step(to(1)),
         acts<&C::runtime, &C::Runtime::pin_threads>(
             "runtime.pin_threads",
             "bind each thread to a processor, so that all ranks are equally fast. Where several jobs share the processors of "
             "a host, false is faster"),
         acts<&C::runtime, &C::Runtime::kernels>("runtime.kernels",
-                                                "cpu, cuda (a GPU, docs/gpu.md), or reference (plain loops in double precision)"),
+                                                "cpu, cuda (a GPU, docs/gpu.md), or reference (plain loops in double precision)")
+            .of_step(kOthers),
         acts<&C::runtime, &C::Runtime::cuda_graph>(
             "runtime.cuda_graph",
             "with kernels = cuda: record a step once as a CUDA graph and launch that, which saves the gaps between kernels. "
-            "Not with several ranks on one GPU"),
+            "Not with several ranks on one GPU")
+            .of_step(kOthers),
         acts<&C::runtime, &C::Runtime::instruction_set>(
             "runtime.instruction_set",
             "of the cpu kernels: auto (the best one of this processor), avx512, avx2 or baseline. Results of two instruction "
-            "sets differ by rounding"),
+            "sets differ by rounding")
+            .of_step(kOthers),
         acts<&C::runtime, &C::Runtime::disabled_kernels>(
             "runtime.disabled_kernels",
             "ops that run as their parts, separated by commas (qkv_rope,swiglu). Helps to find a wrong kernel, or what one gains"),
@@ -149,7 +158,8 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::runtime, &C::Runtime::comm_thread>(
             "runtime.comm_thread",
             "on: gathers and reductions of parameters run on a second thread of each rank; off: on the rank's own thread; auto: "
-            "on if there are more cores than ranks need"),
+            "on if there are more cores than ranks need")
+            .of_step(kOthers),
 
         acts<&C::runtime, &C::Runtime::local_link_bytes_per_s>(
             "runtime.local_link_bytes_per_s",
@@ -196,7 +206,8 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::comm, &C::Comm::reductions>(
             "comm.reductions",
             "sums over GPUs of several processes. exact: in the order of ranks, as on every transport. nccl: by NCCL, whose "
-            "order depends on the links and on its version. Ranks of one process and on processors are always exact"),
+            "order depends on the links and on its version. Ranks of one process and on processors are always exact")
+            .of_step(kOthers),
         acts<&C::comm, &C::Comm::train_timeout_seconds>(
             "comm.train_timeout_seconds",
             "seconds without progress before the job is stopped and each rank writes a flight record. A silent process is "
@@ -241,17 +252,21 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::fault_tolerance, &C::FaultTolerance::semi_sync_method>(
             "fault_tolerance.semi_sync_method",
             "how islands meet. diloco: an outer optimizer takes a step along the mean of what they have changed; local_sgd: "
-            "they take the mean of their weights"),
+            "they take the mean of their weights")
+            .of_step(kOthers),
         acts<&C::fault_tolerance, &C::FaultTolerance::group_size>(
             "fault_tolerance.group_size", "number of islands; each has the ranks that the degrees of [parallelism] make",
             from_to(0, kMostRanks)),
         acts<&C::fault_tolerance, &C::FaultTolerance::sync_steps>("fault_tolerance.sync_steps",
-                                                                  "steps from one meeting to the next", from_to(1, kSteps)),
+                                                                  "steps from one meeting to the next", from_to(1, kSteps))
+            .of_step(kTwice),
         acts<&C::fault_tolerance, &C::FaultTolerance::num_fragments>(
             "fault_tolerance.num_fragments",
-            "parts of the model, each of which meets every sync_steps steps, one after the other", from_to(1, 4096)),
+            "parts of the model, each of which meets every sync_steps steps, one after the other", from_to(1, 4096))
+            .of_step(kTwice),
         acts<&C::fault_tolerance, &C::FaultTolerance::should_quantize>(
-            "fault_tolerance.should_quantize", "what islands have changed crosses them as int8; norms and biases as they are"),
+            "fault_tolerance.should_quantize", "what islands have changed crosses them as int8; norms and biases as they are")
+            .of_step(kOthers),
         acts<&C::fault_tolerance, &C::FaultTolerance::fragment_update_alpha>(
             "fault_tolerance.fragment_update_alpha", "share of its own weights that an island keeps when it meets the others",
             from_to(0, 1)),

@@ -42,7 +42,8 @@ std::span<const KeyRow> keys_of_training() {
         {"model.print_after_conversion", false, S::Ignored, "no converter is applied"},
 
         acts<&C::optimizer, &C::Optimizer::name>("optimizer.name",
-                                                 "AdamW, Adam, SGD, or Muon: hidden matrices by Muon, the rest by AdamW"),
+                                                 "AdamW, Adam, SGD, or Muon: hidden matrices by Muon, the rest by AdamW")
+            .of_step(kOthers),
         acts<&C::optimizer, &C::Optimizer::lr>("optimizer.lr", "peak learning rate", from_to(0, 1e6)),
         acts<&C::optimizer, &C::Optimizer::beta1>("optimizer.beta1", "decay of the first moment", from_to(0, 0.999999999)),
         acts<&C::optimizer, &C::Optimizer::beta2>("optimizer.beta2", "decay of the second moment", from_to(0, 0.999999999)),
@@ -52,11 +53,14 @@ std::span<const KeyRow> keys_of_training() {
             "decay of matrices and embeddings (norms have none): decoupled, or with Adam and SGD part of the gradient",
             from_to(0, 1e6)),
         acts<&C::optimizer, &C::Optimizer::momentum>("optimizer.momentum", "of SGD and Muon; 0: SGD remembers nothing",
-                                                     from_to(0, 0.999999999)),
+                                                     from_to(0, 0.999999999))
+            .of_step(to(0)),
         acts<&C::optimizer, &C::Optimizer::nesterov>("optimizer.nesterov",
-                                                     "of SGD and Muon: the gradient is moved by the momentum to come"),
+                                                     "of SGD and Muon: the gradient is moved by the momentum to come")
+            .of_step(kOthers),
         acts<&C::optimizer, &C::Optimizer::muon_ns_steps>("optimizer.muon_ns_steps", "Muon's steps of Newton and Schulz",
-                                                          from_to(1, 99)),
+                                                          from_to(1, 99))
+            .of_step(to(6)),
         acts<&C::optimizer, &C::Optimizer::muon_adjust_lr_fn>(
             "optimizer.muon_adjust_lr_fn",
             "Muon's learning rate for a matrix of r rows and c columns: match_rms_adamw, lr 0.2 sqrt(max(r, c)), which makes "
@@ -95,45 +99,55 @@ std::span<const KeyRow> keys_of_training() {
             from_to(0, kSize)),
         acts<&C::training, &C::Training::local_batch_size>(
             "training.local_batch_size", "sequences per microbatch and data rank; with a pipeline, per step and data rank",
-            from_to(1, kSize)),
+            from_to(1, kSize))
+            .of_step(kTwice),
         acts<&C::training, &C::Training::global_batch_size>(
             "training.global_batch_size",
             "sequences per step; -1: one microbatch on every data rank. A remainder is filled with masked sequences",
-            from_to(1, kSize).or_value(-1)),
-        acts<&C::training, &C::Training::seq_len>("training.seq_len", "tokens per sequence", from_to(1, kSize)),
+            from_to(1, kSize).or_value(-1))
+            .of_step(kTwice),
+        acts<&C::training, &C::Training::seq_len>("training.seq_len", "tokens per sequence", from_to(1, kSize)).of_step(kTwice),
         acts<&C::training, &C::Training::document_mask>("training.document_mask",
-                                                        "attention stays within documents, and positions restart in each"),
+                                                        "attention stays within documents, and positions restart in each")
+            .of_step(kOthers),
         acts<&C::training, &C::Training::max_norm>("training.max_norm", "gradients are scaled down to this global norm; 0: never",
-                                                   from_to(0, 1e30)),
+                                                   from_to(0, 1e30))
+            .of_step(to(0)),
         acts<&C::training, &C::Training::steps>("training.steps", "optimizer steps", from_to(0, kSteps)),
         acts<&C::training, &C::Training::dtype>(
             "training.dtype",
             "element type of the optimizer's weights and moments: float32, bfloat16, or float64 (reference kernels)",
-            one_of({"float32", "bfloat16", "float64"})),
+            one_of({"float32", "bfloat16", "float64"}))
+            .of_step(kOthers),
         acts<&C::training, &C::Training::mixed_precision_param>(
             "training.mixed_precision_param",
             "element type of parameters and activations: bfloat16, float16 (with training.loss_scale) or float32; empty: "
             "training.dtype. Norm statistics, softmax, loss and sums stay float32",
-            one_of({"", "bfloat16", "float16", "float32", "float64"})),
+            one_of({"", "bfloat16", "float16", "float32", "float64"}))
+            .of_step(kOthers),
         acts<&C::training, &C::Training::mixed_precision_norm>(
             "training.mixed_precision_norm",
             "element type of the weights and biases of norms. float32 with bfloat16 parameters behaves as PyTorch's autocast. "
             "Empty: training.mixed_precision_param",
-            one_of({"", "bfloat16", "float16", "float32", "float64"})),
+            one_of({"", "bfloat16", "float16", "float32", "float64"}))
+            .of_step(kOthers),
         acts<&C::training, &C::Training::mixed_precision_reduce>(
             "training.mixed_precision_reduce",
             "element type in which gradients are sent between ranks: float32, bfloat16 or float16. They accumulate in float32",
-            one_of({"float32", "bfloat16", "float16"})),
+            one_of({"float32", "bfloat16", "float16"}))
+            .of_step(kOthers),
         acts<&C::training, &C::Training::fp32_residual_connection>(
             "training.fp32_residual_connection",
             "with bfloat16 or float16: keep the residual stream in float32, forward and backward, as Megatron-LM and "
-            "PyTorch's autocast do"),
+            "PyTorch's autocast do")
+            .of_step(kOthers),
         acts<&C::training, &C::Training::loss_scale>(
             "training.loss_scale",
             "the loss is multiplied by it before backward, and gradients are divided by it again. 0: with float16 a dynamic "
             "scale, which is halved by a step whose gradients overflow, and doubled by training.loss_scale_window steps in a "
             "row that count; else none",
-            from_to(1e-6, 1e30).or_value(0)),
+            from_to(1e-6, 1e30).or_value(0))
+            .of_step(to(65536)),
         acts<&C::training, &C::Training::initial_loss_scale>("training.initial_loss_scale", "where a dynamic scale begins",
                                                              from_to(1e-6, 1e30)),
         acts<&C::training, &C::Training::min_loss_scale>("training.min_loss_scale", "what a dynamic scale does not go below",
@@ -152,14 +166,17 @@ std::span<const KeyRow> keys_of_training() {
         acts<&C::training, &C::Training::pack_products>(
             "training.pack_products",
             "read weights that are multiplied with the same rows and lie side by side as one matrix: those of SwiGLU's gate "
-            "and up, and those of queries, keys and values. One product in forward and two in backward take the place of all"),
+            "and up, and those of queries, keys and values. One product in forward and two in backward take the place of all")
+            .of_step(kOthers),
         acts<&C::training, &C::Training::fuse_loss>("training.fuse_loss",
-                                                    "run output projection and cross-entropy in chunks of tokens"),
+                                                    "run output projection and cross-entropy in chunks of tokens")
+            .of_step(kOthers),
         acts<&C::training, &C::Training::loss_chunk_tokens>(
             "training.loss_chunk_tokens",
             "largest number of tokens in a chunk of the loss on one rank. Fewer need less memory for logits; more read the "
             "projection's weights less often. 0: 512, and 4096 with runtime.kernels = \"cuda\"",
-            from_to(0, kSize)),
+            from_to(0, kSize))
+            .of_step(to(2048)),
         {"training.enable_cpu_offload", false, S::Only, "offload to the memory of the CPU"},
         {"training.gc_freq", 50, S::Ignored, "there is no garbage collector"},
         {"training.gc_debug", false, S::Ignored, "there is no garbage collector"},

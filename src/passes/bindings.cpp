@@ -31,8 +31,8 @@ std::string Bindings::text(const Name& name) const {
 }
 
 size_t Bindings::HashOfName::operator()(const Name& name) const {
-    size_t out = static_cast<size_t>(name.stem);
-    for (const int64_t part : {name.instance, name.number}) out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
+    size_t out = 0;  // each part is mixed by itself: stem and instance are small numbers, whose xor is often the same
+    for (const int64_t part : {static_cast<int64_t>(name.stem), name.instance, name.number}) out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
     return out ^ out >> 32;
 }
 

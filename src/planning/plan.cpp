@@ -25,6 +25,31 @@ void require_links(const compile::Config& config, const Machine& machine) {
                                 machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
 }
 
+// As `machine` runs a recipe's program: a graph of a whole step is launched once.
+sim::Cluster cluster_that_runs(const compile::Config& config, const Machine& machine) {
+    sim::Cluster cluster = *machine.cluster;
+    if (config.on_gpu() && config.runtime.cuda_graph) cluster.host.launch_s = 0;
+    return cluster;
+}
+
+// Of islands, of all parts of the model; 0 where there are none.
+double meeting_s_of(const compile::Compiled& compiled, const compile::Config& config, const sim::Cluster& cluster,
+                    const compile::RankThreads& rank_threads) {
+    double out = 0;
+    const int64_t fragments = compiled.layout.partition.outer ? compiled.layout.partition.outer->fragments : 0;
+    for (int64_t f = 0; f < fragments; ++f)
+        out += sim::time_of(compiled.programs, ir::EntryKind::Outer, cluster, rank_threads, compile::local_link(config), f)
+                   .step_time_s;
+    return out;
+}
+
+// Everything that the time of a program depends on, apart from the program.
+bool are_timed_alike(const compile::Config& a, const compile::Config& b, const Machine& of_a, const Machine& of_b) {
+    return a.runtime == b.runtime && a.fault_tolerance == b.fault_tolerance &&
+           of_a.rank_threads.threads_per_rank == of_b.rank_threads.threads_per_rank &&
+           of_a.rank_threads.comm_thread == of_b.rank_threads.comm_thread;
+}
+
 }  // namespace
 
 void require_links_of_devices(const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
@@ -38,19 +63,14 @@ void require_links_of_devices(const sim::Cluster& cluster, const std::string& fi
 Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
-    plan.cluster = *machine.cluster, plan.rank_threads = machine.rank_threads;
-    if (config.on_gpu() && config.runtime.cuda_graph) plan.cluster.host.launch_s = 0;
+    plan.cluster = cluster_that_runs(config, machine), plan.rank_threads = machine.rank_threads;
     plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated =
         sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.rank_threads, compile::local_link(config));
-    const int64_t fragments = plan.compiled.layout.partition.outer ? plan.compiled.layout.partition.outer->fragments : 0;
-    for (int64_t f = 0; f < fragments; ++f)
-        plan.meeting_s += sim::time_of(plan.compiled.programs, ir::EntryKind::Outer, plan.cluster, plan.rank_threads,
-                                       compile::local_link(config), f)
-                              .step_time_s;
+    plan.meeting_s = meeting_s_of(plan.compiled, config, plan.cluster, plan.rank_threads);
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
@@ -62,6 +82,26 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     plan.fits = has_room(machine, plan.needed.bytes);
     plan.machine = std::move(machine);
     return plan;
+}
+
+Step step_of(const compile::Config& config, const Machine& machine, const compile::Config& known_config, const Plan& known) {
+    require_links(config, machine);
+    const compile::Compiled compiled = compile::compile(config, machine.options);
+    Step out;
+    out.ranks = compiled.layout.ranks, out.tokens = compiled.layout.global_batch * compiled.layout.seq_len;
+    out.bytes = needed_by(machine, compiled).bytes;
+    out.fits = has_room(machine, out.bytes);
+    if (compiled.layout.microbatches == known.compiled.layout.microbatches && compiled.programs == known.compiled.programs &&
+        are_timed_alike(config, known_config, machine, known.machine)) {
+        out.step_s = known.step_s();
+        return out;
+    }
+    const sim::Cluster cluster = cluster_that_runs(config, machine);
+    const sim::StepTime time =
+        sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, machine.rank_threads, compile::local_link(config));
+    out.step_s = step_s(compiled, time) +
+                 meeting_s_of(compiled, config, cluster, machine.rank_threads) / static_cast<double>(compiled.layout.sync_steps);
+    return out;
 }
 
 compile::Recipe opened_for_plan(compile::Recipe recipe, const std::string& cluster_file) {

@@ -48,6 +48,17 @@ void require_links_of_devices(const sim::Cluster& cluster, const std::string& fi
 
 // The step of `config` on `machine`, which a cluster file describes. UserError plan.no_link.
 Plan make_plan(const compile::Config& config, Machine machine);
+
+// What a step of another configuration takes and needs, without what else a plan tells.
+struct Step {
+    double step_s = 0;
+    int64_t bytes = 0;  // of the rank with the most
+    int64_t ranks = 0, tokens = 0;
+    bool fits = true;
+};
+// `known`: the plan of `known_config`. What has the same program is not simulated again.
+Step step_of(const compile::Config& config, const Machine& machine, const compile::Config& known_config, const Plan& known);
+
 // Opens the recipe's data if it is there, and plans on the cluster of `cluster_file`, else of cluster.file. UserError
 // plan.no_cluster where neither is given, recipe.*, cluster.*.
 Plan make_plan(compile::Recipe recipe, const std::string& cluster_file);

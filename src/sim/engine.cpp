@@ -26,6 +26,7 @@ struct Player {
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
     double held_until_s = -1;         // by its call's delay and host; negative: not known yet
+    int blocked_by = -1;              // a call that it was found to wait for; -1: none
     int turn = 0;                     // of its meetings this one is the k-th
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
@@ -70,19 +71,23 @@ public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine, Detail detail)
         : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), launches_(groups.size() * 2) {
         keeps_events_ = detail == Detail::Events;
+        size_t events = 0;
         for (size_t r = 0; r < ranks.size(); ++r) {
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
                 players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t), ranks[r].host});
                 hosts_ = std::max(hosts_, ranks[r].host + 1);
+                int last = -1;
                 for (const Work& w : ranks[r].threads[t].work) {
-                    int last = w.id;
+                    last = std::max(last, w.id);
                     for (int waited : w.waits) last = std::max(last, waited);
-                    if (static_cast<size_t>(last) >= ended_[r].size()) ended_[r].resize(static_cast<size_t>(last) + 1, false);
+                    events += w.segments->size() + (w.waits.empty() ? 0 : 1);
                 }
+                if (static_cast<size_t>(last + 1) > ended_[r].size()) ended_[r].resize(static_cast<size_t>(last + 1), false);
             }
             if (!keeps_events_) add_tracks(ranks[r], ended_[r].size());
         }
+        if (keeps_events_) events_.reserve(events);
         for (const Player& p : players_) {
             if (!keeps_events_) times_.emplace_back(p.thread->work.size());
         }
@@ -118,6 +123,16 @@ private:
         if (phase == Phase::Waiting || phase == Phase::Gathering) awake_.push_back(player);
     }
 
+    // A call of the rank has ended: those that may have waited for it.
+    void wake_waiting(int rank) {
+        const std::vector<bool>& ended = ended_[static_cast<size_t>(rank)];
+        for (const int other : players_of_[static_cast<size_t>(rank)]) {
+            const Player& o = players_[static_cast<size_t>(other)];
+            if (o.phase != Phase::Waiting || (o.blocked_by >= 0 && !ended[static_cast<size_t>(o.blocked_by)])) continue;
+            awake_.push_back(other);
+        }
+    }
+
     void settle() {
         while (!awake_.empty()) {
             Player& p = players_[static_cast<size_t>(awake_.front())];
@@ -146,9 +161,14 @@ private:
             return false;
         }
         const std::vector<bool>& ended = ended_[static_cast<size_t>(p.rank)];
+        if (p.blocked_by >= 0 && !ended[static_cast<size_t>(p.blocked_by)]) return false;
         for (int w : p.now().waits) {
-            if (!ended[static_cast<size_t>(w)]) return false;
+            if (!ended[static_cast<size_t>(w)]) {
+                p.blocked_by = w;
+                return false;
+            }
         }
+        p.blocked_by = -1;
         if (is_held(p)) return false;
         if (!p.now().waits.empty() && keeps_events_)
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
@@ -172,7 +192,7 @@ private:
         p.start_s = now_s_;
         if (p.segment == p.pieces().size()) {
             end_work(p, p.work, now_s_);
-            for (int other : players_of_[static_cast<size_t>(p.rank)]) wake(other);
+            wake_waiting(p.rank);
             ++p.work;
             p.phase = Phase::Waiting;
             return;
@@ -219,7 +239,10 @@ private:
     bool joins(const Player& p) const { return joins(p.piece()); }
     void wake_group(const Player& p) {
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
-            for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
+            for (const int other : players_of_[static_cast<size_t>(member)]) {
+                const Player& o = players_[static_cast<size_t>(other)];
+                if (o.phase == Phase::Gathering && o.piece().group == p.piece().group) awake_.push_back(other);
+            }
         }
     }
     Launches& launches(const Player& p) { return launches_[static_cast<size_t>(p.piece().group) * 2 + (p.index == 0 ? 0 : 1)]; }

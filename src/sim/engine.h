@@ -20,6 +20,7 @@ struct Segment {
     mesh::Collective kind =
         mesh::Collective::AllReduce;  // of a send, receive or wait groups[group] is the sender, then the receiver
     double computing = 1;             // fraction of the rank's copies (Machine) that compute; the others wait
+    bool operator==(const Segment&) const = default;
 };
 
 using Segments = std::shared_ptr<const std::vector<Segment>>;  // calls of a routine share them

@@ -15,8 +15,9 @@ namespace {
 
 struct Loaded {
     Rank rank;
-    std::vector<std::vector<int>> calls;  // by thread: Work's index -> call
-    std::vector<bool> crosses_pipeline;   // by routine: it joins other pipeline ranks
+    std::vector<std::vector<int>> calls;                          // by thread: Work's index -> call
+    std::vector<bool> crosses_pipeline;                           // by routine: it joins other pipeline ranks
+    std::vector<std::shared_ptr<std::vector<Segment>>> segments;  // by routine, shared by its calls; null: none is called
 };
 
 // Ops that a host launches.
@@ -115,10 +116,11 @@ private:
     std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
 };
 
-Segments segments_of(const Profile& profile) {
-    std::vector<Segment> out;
-    for (const Piece& piece : profile.pieces) out.push_back(piece.segment);
-    return shared(std::move(out));
+std::shared_ptr<std::vector<Segment>> segments_of(const Profile& profile) {
+    auto out = std::make_shared<std::vector<Segment>>();
+    out->reserve(profile.pieces.size());
+    for (const Piece& piece : profile.pieces) out->push_back(piece.segment);
+    return out;
 }
 
 Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
@@ -129,7 +131,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
     const ir::Call* before = nullptr;  // of forwards and backwards
     const int last_backward = cluster.stack.reduces_last ? last_backward_of(p, entry) : -1;
     std::vector<std::pair<Work, int>> held;  // reductions, and their calls, that wait for it
-    std::vector<Segments> segments(p.routines.size());
+    out.segments.resize(p.routines.size());
     Threads threads(out, rank_threads, cluster);
     for (const ir::Routine& r : p.routines) {
         const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
@@ -145,7 +147,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
             if (begins_microbatch(p, call, before)) work.delay_s = host.microbatch_s / 2;
             before = &call;
         }
-        Segments& of_routine = segments[static_cast<size_t>(call.routine)];
+        auto& of_routine = out.segments[static_cast<size_t>(call.routine)];
         if (!of_routine) of_routine = segments_of(profiles[call.routine]);
         work.segments = of_routine;
         if (static_cast<int>(i) < last_backward && p.routines[call.routine].kind == ir::RoutineKind::ReduceStep) {
@@ -289,7 +291,13 @@ public:
     Job(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
         const compile::RankThreads& rank_threads, const mesh::Link& ring, int64_t fragment = 0)
         : programs_(programs),
-          cluster_(cluster),
+          cluster_(&cluster),
+          rank_threads_(rank_threads),
+          first_launch_s_(cluster.host.launch_s),
+          first_microbatch_s_(cluster.host.microbatch_s),
+          first_beside_collective_(cluster.beside_collective),
+          launch_s_(first_launch_s_),
+          microbatch_s_(first_microbatch_s_),
           groups_(programs),
           entries_(programs.size()),
           profiles_(programs.size()),
@@ -298,8 +306,7 @@ public:
         parallel_for(programs.size(), [&](size_t i) {
             const ir::Program& p = programs[i];
             entries_[i] = p.entry(entry, fragment);
-            profiles_[i] =
-                profiles_of(p, *entries_[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups_.of(p, op); });
+            profiles_[i] = profiles_on(i, cluster, ring);
             loaded_[i] = load(p, *entries_[i], profiles_[i], rank_threads, cluster);
             ranks_[i] = std::move(loaded_[i].rank);
         });
@@ -310,11 +317,42 @@ public:
             ranks_[i].host = static_cast<int>(static_cast<int64_t>(i) * of_stage / cluster.hosts.ranks);
     }
 
+    // The same on another machine whose numbers differ and nothing else. False: all work is as at first. `cluster` is used until
+    // the next call.
+    bool move_to(const Cluster& cluster) {
+        if (first_.empty()) {
+            for (const Loaded& l : loaded_) {
+                std::vector<std::vector<Segment>>& of_rank = first_.emplace_back(l.segments.size());
+                for (size_t r = 0; r < of_rank.size(); ++r)
+                    if (l.segments[r]) of_rank[r] = *l.segments[r];
+            }
+        }
+        cluster_ = &cluster;
+        const bool is_loaded = cluster.host.launch_s == launch_s_ && cluster.host.microbatch_s == microbatch_s_;
+        bool differs = !cluster.devices || cluster.host.launch_s != first_launch_s_ ||
+                       cluster.host.microbatch_s != first_microbatch_s_ || cluster.beside_collective != first_beside_collective_;
+        for (size_t i = 0; i < programs_.size(); ++i) {
+            profiles_[i] = profiles_on(i, cluster, {});
+            if (!is_loaded) {
+                loaded_[i] = load(programs_[i], *entries_[i], profiles_[i], rank_threads_, cluster);
+                ranks_[i].threads = std::move(loaded_[i].rank.threads);
+            }
+            for (size_t r = 0; r < first_[i].size(); ++r) {
+                if (!loaded_[i].segments[r]) continue;
+                std::vector<Segment>& segments = *loaded_[i].segments[r];
+                if (is_loaded) segments = *segments_of(profiles_[i][r]);
+                differs = differs || segments != first_[i][r];
+            }
+        }
+        launch_s_ = cluster.host.launch_s, microbatch_s_ = cluster.host.microbatch_s;
+        return differs;
+    }
+
     // Devices share nothing; each computes and communicates at the same time.
     Machine machine() const {
-        if (cluster_.devices) return {std::numeric_limits<double>::infinity(), 1, cluster_.beside_collective};
-        const int64_t copies = ranks_sharing_cores(cluster_, programs_[0].mesh.ranks() * programs_[0].mesh.islands());
-        return {static_cast<double>(cluster_.costs.cores), static_cast<double>(copies)};
+        if (cluster_->devices) return {std::numeric_limits<double>::infinity(), 1, cluster_->beside_collective};
+        const int64_t copies = ranks_sharing_cores(*cluster_, programs_[0].mesh.ranks() * programs_[0].mesh.islands());
+        return {static_cast<double>(cluster_->costs.cores), static_cast<double>(copies)};
     }
     std::vector<Event> events() const { return run(ranks_, groups_.members(), machine()); }
     WorkTimes times() const { return times_of(ranks_, groups_.members(), machine()); }
@@ -327,13 +365,24 @@ public:
     const Profile& profile_of(size_t rank, int call) const { return profiles_[rank][routine_number(rank, call)]; }
     const ir::Routine& routine_of(size_t rank, int call) const { return programs_[rank].routines[routine_number(rank, call)]; }
 
+    const std::vector<ir::Program>& programs() const { return programs_; }
+    const Cluster& cluster() const { return *cluster_; }
+
 private:
+    std::vector<Profile> profiles_on(size_t rank, const Cluster& cluster, const mesh::Link& ring) const {
+        const ir::Program& p = programs_[rank];
+        return profiles_of(p, *entries_[rank], cluster, rank_threads_, ring, [&](const ir::Op& op) { return groups_.of(p, op); });
+    }
     size_t routine_number(size_t rank, int call) const {
         return static_cast<size_t>(entries_[rank]->calls[static_cast<size_t>(call)].routine);
     }
 
     const std::vector<ir::Program>& programs_;
-    const Cluster& cluster_;
+    const Cluster* cluster_;
+    const compile::RankThreads rank_threads_;
+    const double first_launch_s_, first_microbatch_s_, first_beside_collective_;
+    double launch_s_, microbatch_s_;                        // with which it is loaded
+    std::vector<std::vector<std::vector<Segment>>> first_;  // by rank and routine, once it has moved
     const Groups groups_;
     std::vector<const ir::Entry*> entries_;
     std::vector<std::vector<Profile>> profiles_;
@@ -384,12 +433,9 @@ private:
     double before_s_ = 0, last_s_ = 0;  // of the backwards of Steady::before and Steady::last
 };
 
-}  // namespace
-
-StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-                 const compile::RankThreads& rank_threads, const mesh::Link& ring, int64_t fragment) {
-    const Job job(programs, entry, cluster, rank_threads, ring, fragment);
-    const WorkTimes times = job.times();
+// The step of a job that took these times.
+StepTime step_of(const Job& job, const WorkTimes& times) {
+    const std::vector<ir::Program>& programs = job.programs();
     SteadyTimes steady(programs);
     double end_s = 0;
     for (size_t rank = 0; rank < programs.size(); ++rank) {
@@ -409,7 +455,33 @@ StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, 
             }
         }
     }
-    return steady.step(end_s, programs, cluster);
+    return steady.step(end_s, programs, job.cluster());
+}
+
+}  // namespace
+
+StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+                 const compile::RankThreads& rank_threads, const mesh::Link& ring, int64_t fragment) {
+    const Job job(programs, entry, cluster, rank_threads, ring, fragment);
+    return step_of(job, job.times());
+}
+
+struct Replay::Impl {
+    Job job;
+    WorkTimes at_first;
+};
+
+Replay::Replay(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+               const compile::RankThreads& rank_threads)
+    : impl_(new Impl{Job(programs, entry, cluster, rank_threads, {}), {}}) {}
+
+Replay::~Replay() = default;
+
+StepTime Replay::on(const Cluster& cluster) {
+    Job& job = impl_->job;
+    if (job.move_to(cluster)) return step_of(job, job.times());
+    if (impl_->at_first.empty()) impl_->at_first = job.times();
+    return step_of(job, impl_->at_first);
 }
 
 std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,

@@ -1,6 +1,7 @@
 // A program's step on a machine's clock, without running it.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "ir/timeline.h"
@@ -38,6 +39,20 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
 // The same step without its timelines, for who asks for many: times that differ from those of simulate() only by rounding.
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                  const compile::RankThreads& rank_threads, const mesh::Link& ring = {}, int64_t fragment = 0);
+
+// time_of() on machines that differ from `cluster` in numbers only, such as the constants of a band. What these do not change is
+// made once; what they do not change at all is played once.
+class Replay {
+public:
+    Replay(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+           const compile::RankThreads& rank_threads);
+    ~Replay();
+    StepTime on(const Cluster& cluster);
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
 
 // When each call ends, in the order of calls, by rank.
 std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,

@@ -10,8 +10,9 @@ namespace lockstep::tune {
 
 struct Problem {
     Space space;
-    planning::Machine machine;  // of all ranks
+    planning::Machine machine;  // of all ranks; its capacity is less the margin
     compile::Prefix prefix;
+    int64_t margin_bytes = 0;  // of a rank's memory, that a layout leaves free
 
     // Then memory is that of another software, and no bound of Lockstep's program holds for it.
     bool is_of_described_stack() const { return cluster().stack.memory.is_described(); }
@@ -19,8 +20,9 @@ struct Problem {
     compile::Config config(const Choice& choice) const { return with(space.base, choice, space.global_batch); }
 };
 
-// For `ranks` ranks of `cluster`, which `file` describes. UserError tune.*, cluster.*, model.*.
+// For `ranks` ranks of `cluster`, which `file` describes; a layout leaves `memory_margin` of a rank's memory free (0 to below 1).
+// UserError tune.*, cluster.*, model.*.
 Problem problem_of(const compile::Config& base, const sim::Cluster& cluster, const std::string& file, int64_t ranks,
-                   int64_t global_batch);
+                   int64_t global_batch, double memory_margin = 0);
 
 }  // namespace lockstep::tune

@@ -136,7 +136,8 @@ private:
 
     void report(double share) {
         share_ = std::clamp(share, share_, 1.0);
-        if (options_.progress) options_.progress({share_, std::ssize(found_.all), best_s_});
+        if (options_.progress)
+            options_.progress({share_, std::ssize(found_.all), best_s_, best_s_ > 0 ? &best_choice_ : nullptr});
     }
 
     // Bounds rise from the first candidate's to the time that is to be beaten; where they tell nothing, layouts are counted.
@@ -295,11 +296,15 @@ private:
         for (auto& [known, best] : best_) {
             if (!(known == family)) continue;
             if (planned.step_s < best.step_s) best = planned;
-            best_s_ = std::min(best_s_ > 0 ? best_s_ : planned.step_s, planned.step_s);
-            return;
+            return note_best(planned);
         }
         best_.emplace_back(family, planned);
-        best_s_ = best_s_ > 0 ? std::min(best_s_, planned.step_s) : planned.step_s;
+        note_best(planned);
+    }
+
+    void note_best(const Planned& planned) {
+        if (best_s_ > 0 && best_s_ <= planned.step_s) return;
+        best_s_ = planned.step_s, best_choice_ = planned.choice;
     }
 
     // Where the best recompute something: as little as fits.
@@ -337,6 +342,7 @@ private:
     Found found_;
     int64_t next_ = 0;
     double best_s_ = 0;
+    Choice best_choice_;                      // where best_s_ is above 0
     static constexpr double kOfBounds = 0.2;  // share of the progress that the first bounds of all families are
     double share_ = 0, first_bound_s_ = -1;
 };

@@ -46,6 +46,7 @@ struct Progress {
     double share = 0;      // of the search, about: what is left to look at shrinks as better layouts are found. Never falls
     int64_t compiled = 0;  // layouts
     double best_s = 0;     // 0: none fits yet
+    const Choice* best = nullptr;
 };
 
 struct Options {

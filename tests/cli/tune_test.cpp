@@ -68,6 +68,9 @@ TEST_F(CliTune, PrintsTheContractedObject) {
     const nlohmann::json j = f.json();
     EXPECT_EQ(j["ranks"], 4);
     EXPECT_EQ(j["global_batch_size"], 4);
+    EXPECT_EQ(j["software"], "Lockstep");
+    EXPECT_TRUE(j["winner_in"].empty());
+    EXPECT_EQ(j["memory_margin_bytes"], 2e7);
     ASSERT_EQ(j["best"].size(), 10u);
     double before_s = 0;
     for (const nlohmann::json& row : j["best"]) {
@@ -77,7 +80,7 @@ TEST_F(CliTune, PrintsTheContractedObject) {
         EXPECT_NEAR(row["tokens_per_s"].get<double>(), 64 / step_s, 1e-6 / step_s);
         EXPECT_LE(row["band_s"][0], step_s);
         EXPECT_GE(row["band_s"][1], step_s);
-        EXPECT_LE(row["bytes"], 1e9);
+        EXPECT_LE(row["bytes"], 0.98e9);
         double sum = 0;
         for (const auto& [cause, time_s] : row["causes_s"].items()) sum += time_s.get<double>();
         EXPECT_NEAR(sum, step_s, 1e-9);
@@ -106,6 +109,25 @@ TEST_F(CliTune, ItsWinnerIsARecipeThatCheckPlanAndTrainTake) {
     const Finished again = tune("--ranks 4 --out best.toml");
     EXPECT_EQ(again.code, 1);
     EXPECT_TRUE(has(again.err, "tune.out_exists")) << again.err;
+}
+
+// With a stack the search is for that software, and the winner is planned as Lockstep's program, too: both as `plan` says.
+TEST_F(CliTune, SaysForWhichSoftwareItsWinnerIs) {
+    const std::string on = "llama3_8b_torchtitan --cluster h100 ", stack = "--cluster.stack torchtitan_compiled ";
+    const Finished f = s_.lockstep("tune " + on + stack +
+                                   "--ranks 8 --json --top 1 --out best.toml --parallelism.tensor_parallel_degree 1 "
+                                   "--parallelism.pipeline_parallel_degree 1");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json(), in = j["winner_in"];
+    EXPECT_EQ(j["software"], "torchtitan_compiled");
+    ASSERT_EQ(in.size(), 2u);
+    EXPECT_EQ(in[0]["software"], "torchtitan_compiled");
+    EXPECT_EQ(in[0]["step_time_s"], j["best"][0]["step_time_s"]);
+    EXPECT_EQ(in[1]["software"], "Lockstep");
+    const nlohmann::json own = s_.lockstep("plan best.toml --cluster.stack '' --json").json();
+    EXPECT_DOUBLE_EQ(in[1]["step_time_s"], own["step_time_s"]);
+    EXPECT_EQ(in[1]["bytes"], own["needed_bytes"]);
+    EXPECT_NE(in[0]["step_time_s"], in[1]["step_time_s"]);
 }
 
 TEST_F(CliTune, PricesNumbersOfDevices) {

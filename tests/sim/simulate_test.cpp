@@ -169,6 +169,27 @@ TEST(Simulate, AStepWithoutItsTimelinesTakesAsLong) {
     }
 }
 
+// One job on machines whose numbers move, one after the other, and back: each time as if it were loaded anew, to the last bit.
+TEST(Simulate, AReplayOnMovedNumbersIsTheStepOfThatMachine) {
+    for (const NamedSettings& sample : sample_settings()) {
+        const compile::Compiled c = compile::compile(small_recipe(sample.settings), {kernels::cpu_catalog(1), "", {}});
+        sim::Cluster first = threads(2);
+        first.devices = true, first.beside_collective = 0.8;
+        first.links = {{2, {4e6, 1e-6}}, {0, {1e6, 2e-6}}};
+        first.host.launch_s = 1e-5, first.host.microbatch_s = 1e-5, first.host.step_s = 1e-3;
+        std::vector<sim::Cluster> moved(6, first);
+        moved[0].links[1].link.bandwidth_bytes_per_s /= 2, moved[1].host.launch_s *= 3, moved[2].host.step_s *= 2;
+        moved[3].beside_collective = 0.5, moved[4].costs.flops_per_s["f32"] = {5e8}, moved[5] = first;
+        sim::Replay replay(c.programs, ir::EntryKind::Train, first, {1, true});
+        for (const sim::Cluster& cluster : moved) {
+            const sim::StepTime again = replay.on(cluster),
+                                anew = sim::time_of(c.programs, ir::EntryKind::Train, cluster, {1, true});
+            EXPECT_EQ(again.step_time_s, anew.step_time_s) << sample.name << " " << &cluster - moved.data();
+            EXPECT_EQ(again.microbatch_s, anew.microbatch_s) << sample.name << " " << &cluster - moved.data();
+        }
+    }
+}
+
 TEST(Simulate, WhoWaitsForWhomCanBeReadFromATimeline) {
     for (const char* schedule : {"GPipe", "1F1B", "ZB-H1"}) {
         const compile::Compiled c = pipeline_of(schedule, Microbatches::All, "8");

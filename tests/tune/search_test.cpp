@@ -396,6 +396,24 @@ TEST(TuneExplain, CausesAddUpToTheStep) {
     }
 }
 
+// What comes within the margin of a rank's memory does not win, pruned or not.
+TEST(TuneSearch, LeavesTheMarginOfMemoryFree) {
+    sim::Cluster cluster = small_devices();
+    const auto best = [&](double margin, bool prune) {
+        tune::Options options;
+        options.top = 1, options.prune = prune;
+        return tune::search(tune::problem_of(small_config({}), cluster, "small.toml", 4, 8, margin), options).best.at(0);
+    };
+    const Planned roomy = best(0, true);
+    cluster.memory_bytes = 1.01 * static_cast<double>(roomy.bytes);
+    EXPECT_EQ(best(0, true).choice, roomy.choice);
+    EXPECT_EQ(best(0.005, true).choice, roomy.choice);
+    const Planned small = best(0.02, true);
+    EXPECT_LE(static_cast<double>(small.bytes), 0.98 * cluster.memory_bytes);
+    EXPECT_GE(small.step_s, roomy.step_s);
+    EXPECT_EQ(best(0.02, false).step_s, small.step_s);
+}
+
 // The memory of the software that a stack describes decides what fits, and pruning still changes nothing.
 TEST(TuneSearch, TakesTheMemoryOfADescribedStack) {
     sim::Cluster cluster = small_devices();

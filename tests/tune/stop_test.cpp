@@ -5,6 +5,7 @@
 
 #include "tests/tune/small_problem.h"
 #include "tune/devices.h"
+#include "tune/report.h"
 #include "tune/search.h"
 
 namespace lockstep::testing {
@@ -78,6 +79,35 @@ TEST(TuneDays, FindsTheSmallestNumberOfDevicesThatIsEnough) {
     }
     const auto none = tune::within_days(1e-9, all[0].tokens_per_s, counts, problem, training, {.top = 1});
     EXPECT_EQ(tune::smallest_within(none, 1e-9), nullptr);
+}
+
+// A long search says a line a minute, with the best layout so far.
+TEST(TuneStop, SaysTheBestSoFarOnceAMinute) {
+    const Problem p = small_problem(8);
+    tune::LinesSoFar lines;
+    tune::Progress last;
+    Options options;
+    options.progress = [&](const tune::Progress& now) {
+        last = now;
+        if (now.best) {
+            EXPECT_GT(now.best_s, 0);
+        }
+    };
+    std::string best;
+    options.stop = [&] {
+        if (last.best) best = text_of(*last.best);
+        return !best.empty();
+    };
+    tune::search(p, options);
+    ASSERT_FALSE(best.empty());
+    EXPECT_EQ(lines.line_at(59.9, {0.1, 5, 0, nullptr}), "");
+    EXPECT_EQ(lines.line_at(60.2, {0.1, 5, 0, nullptr}), "after 1 min 10 % is searched, 5 layouts are planned; none fits so far");
+    const tune::Choice choice = p.space.families.front();
+    EXPECT_EQ(lines.line_at(119, {0.2, 6, 1.25, &choice}), "");
+    EXPECT_EQ(lines.line_at(121, {0.2, 6, 1.25, &choice}),
+              "after 2 min 20 % is searched, 6 layouts are planned; the best so far: 1.25 s  " + text_of(choice));
+    EXPECT_EQ(lines.line_at(180, {0.2, 6, 1.25, &choice}), "");
+    EXPECT_NE(lines.line_at(182, {0.2, 6, 1.25, &choice}), "");
 }
 
 }  // namespace
