@@ -213,7 +213,7 @@ TEST(Stacks, AttentionFollowsItsGenerationAndTheChip) {
     const auto flops_per_s = [&](const std::string& cluster, const std::string& stack, const char* op) {
         const sim::Cluster c =
             sim::read_cluster(clusters + cluster + ".toml", "--cluster", clusters + "stacks/" + stack + ".toml");
-        ops::KernelRate rate = c.costs.kernel_rates.at({op, ""});
+        const ops::KernelRate& rate = c.costs.kernel_rates.at({op, ""});
         const ops::CostKey key{op, "k", "bf16", "", 1, {64, 1e5, 1e9, 128}, 1e15, 1};
         return key.flops * rate.flops / ops::rated_s(c.costs, key);
     };
@@ -227,8 +227,10 @@ TEST(Stacks, AttentionFollowsItsGenerationAndTheChip) {
     lockstep::testing::Scratch s;
     const std::string of = "[stack]\nname = \"s\"\nattention = ";
     const std::string three = s.write("three.toml", of + "\"flash3\"\n");
-    EXPECT_NEAR(sim::read_cluster(clusters + "h200.toml", "--cluster", three).costs.kernel_rates.at({"attention", ""}).product,
-                6.4e14 / 989e12, 1e-6);
+    const sim::Cluster h200 = sim::read_cluster(clusters + "h200.toml", "--cluster", three);
+    EXPECT_NEAR(h200.costs.kernel_rates.at({"attention", ""}).product,
+                h200.costs.kernel_rates.at({"einsum", ""}).of_products * 6.4e14 / 989e12, 1e-6)
+        << "published, as much slower in a step as products are";
     const auto refused = [&](const std::string& stack, const std::string& id, const std::string& part) {
         try {
             sim::read_cluster(clusters + "a100_80gb_8nic.toml", "--cluster", stack);
@@ -284,7 +286,7 @@ TEST(Stacks, LaunchesAndCollectivesOfTheHostAreAFloor) {
     const double launches = with(1e-3, 0, 0), more = with(1e-3, 1e-3, 0);
     // Six layers with two gathers and two reductions each way, and those of the embedding and the head.
     EXPECT_GT(more - launches, 6 * 8 * 1e-3);
-    EXPECT_LT(more - launches, 6 * 8 * 1e-3 + 0.02);
+    EXPECT_LT(more - launches, 6 * 16 * 1e-3);
     // Blocking launches idle the device.
     EXPECT_NEAR(with(0, 1e-3, 1e-9) - with(0, 0, 1e-9), more - launches, 2e-3);
     EXPECT_EQ(with(0, 1e-3, 0), with(0, 0, 0)) << "the host is not asked";
