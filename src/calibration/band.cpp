@@ -16,7 +16,10 @@ namespace {
 // Four in five values of a normal distribution lie within this many deviations of its mean.
 constexpr double kDeviations = 1.2816;
 
-double spread_of(const sim::Part& part) { return part.sources == 0 ? kNeverSeen : part.sources == 1 ? kOfOneSource : 0; }
+double spread_of(const sim::Part& part, bool knows_spreads) {
+    if (part.sources == 0) return knows_spreads ? kNeverSeen : kNoSpread;
+    return part.sources == 1 ? kOfOneSource : 0;
+}
 
 // "chip mi300x, network mi300x"
 std::string names_of(const std::vector<sim::Part>& parts, int64_t sources) {
@@ -69,13 +72,36 @@ double deviation_of(double step_s, const compile::Compiled& compiled, const comp
     });
     double variance = kUnexplained * kUnexplained;
     for (const double m : moved) variance += m * m;
-    for (const sim::Part& p : parts) variance += spread_of(p) * spread_of(p);
+    for (const sim::Part& p : parts) variance += std::pow(spread_of(p, !numbers.empty()), 2);
     return std::sqrt(variance);
 }
 
 std::vector<sim::Part> parts_behind(const planning::Plan& plan) {
     if (!plan.cluster.declared || plan.cluster.measured.runs > 0) return {};
     return parts_of(plan.cluster.parts, plan.compiled.layout.ranks);
+}
+
+std::string text_of_class(const planning::Plan& plan) {
+    if (parts_behind(plan).empty()) return {};
+    const Constants::Sources sources = sim::read_sources(plan.machine.file, "--cluster", plan.machine.stack);
+    Constants constants;
+    constants.add(sources);
+    std::string name;
+    std::vector<std::string> numbers;
+    for (const sim::Source& source : sources) {
+        if (source.of != sim::Source::Of::Class) continue;
+        name = source.tables["name"].value_or(source.path);
+        for (const int i : constants.of(sources)) {
+            const FittedConstant& c = constants[static_cast<size_t>(i)];
+            if (c.file != source.path) continue;  // another file has its own
+            const bool is_fitted = c.known.low > 0 && c.known.high > c.known.low;
+            const double low = is_fitted ? c.known.low : c.known.prior * std::exp(-c.known.spread),
+                         high = is_fitted ? c.known.high : c.known.prior * std::exp(c.known.spread);
+            const std::string key = c.known.key.substr(c.known.key.starts_with("rates.") ? 6 : 0);
+            numbers.push_back(fmt::format("{} {:.3g} ({:.3g} to {:.3g})", key, c.value, low, high));
+        }
+    }
+    return numbers.empty() ? "" : fmt::format("Class {} says: {}.", name, fmt::join(numbers, ", "));
 }
 
 std::optional<Band> band_of(const planning::Plan& plan) {

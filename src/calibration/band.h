@@ -10,12 +10,14 @@
 namespace lockstep::calibration {
 
 // Deviation of the logarithm of a step time that is left where all constants are known: of runs of sources that no constant was
-// fitted to, four in five lie within the band (docs/accuracy.md).
-constexpr double kUnexplained = 0.07;
+// fitted to, four in five or more lie within the band (docs/accuracy.md).
+constexpr double kUnexplained = 0.03;
 
 // The same of each part of a machine (chip, network, stack) that no published run was held against, and of each that runs of
 // only one source were: from the bias of each left-out source (docs/accuracy.md, "The band").
-constexpr double kNeverSeen = 0.13, kOfOneSource = 0.05;
+constexpr double kNeverSeen = 0.02, kOfOneSource = 0.015;
+// In place of kNeverSeen, if the files of a machine give no spread of any number.
+constexpr double kNoSpread = 0.13;
 
 // Of a step: the parts that its ranks use. One rank alone uses no network.
 std::vector<sim::Part> parts_of(const std::vector<sim::Part>& parts, int64_t ranks);
@@ -38,6 +40,10 @@ double deviation_of(double step_s, const compile::Compiled& compiled, const comp
 
 // The parts on which the band of a plan rests; none where the machine itself was measured.
 std::vector<sim::Part> parts_behind(const planning::Plan& plan);
+
+// What a plan takes from the class of its chip, with one deviation to each side, in words: "class amd_cdna3 says:
+// product_efficiency 0.55 (0.516 to 0.586), ..". Empty: nothing, or the machine was measured.
+std::string text_of_class(const planning::Plan& plan);
 
 // Of a plan. None where its machine was measured, or has no devices. UserError cluster.*: of its files, which are read again.
 std::optional<Band> band_of(const planning::Plan& plan);

@@ -13,6 +13,8 @@ namespace {
 
 bool is_called(const toml::table& table, const std::string& name) {
     if (const auto ranks = table["ranks"].value<int64_t>()) return fmt::format("{}", *ranks) == name;
+    if (const auto kernel = table["kernel"].value<std::string>(); kernel && table["op"])
+        return *kernel + (table["op"].value_or(std::string()) == "attention_backward" ? "_backward" : "") == name;
     if (const toml::array* ops = table["ops"].as_array())
         return std::any_of(ops->begin(), ops->end(), [&](const toml::node& op) { return op.value_or(std::string()) == name; });
     return false;
@@ -40,7 +42,7 @@ toml::table* table_of(toml::table& tables, const std::string& key) {
 std::string last_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 // The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one
-// of whose `ops`, is the name. Null: there is none.
+// of whose `ops`, is the name; of [[attention]] the one whose `kernel` is, with "_backward" behind it for the backward. Null: there is none.
 toml::node* find_number(toml::table& tables, const std::string& key) {
     toml::table* table = table_of(tables, key);
     toml::node* node = table ? table->get(last_name(key)) : nullptr;

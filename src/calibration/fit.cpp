@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <string_view>
 
 #include "base/parallel.h"
@@ -14,6 +15,8 @@ namespace {
 // Deviation of the logarithm of a measured step time that the model is not expected to explain.
 constexpr double kNoise = 0.05;
 constexpr int kMostRounds = 12;
+// Runs of one source have the same software, machine and measuring: this share of what is left of one is left of them all.
+constexpr double kSharedBySource = 0.25;
 
 // The most that a constant can be: shares end at 1.
 double upper_bound(const FittedConstant& c) {
@@ -28,12 +31,17 @@ class Problem {
 public:
     Problem(const std::vector<PreparedRun>& runs, const std::vector<bool>& used, const Constants& constants)
         : runs_(runs), constants_(constants) {
+        std::map<std::string, int64_t> count;  // by source
         for (size_t i = 0; i < runs.size(); ++i) {
-            if (used[i] && runs[i].is_measured()) rows_.push_back(i);
+            if (used[i] && runs[i].is_measured()) rows_.push_back(i), ++count[runs[i].run->source];
         }
+        // n runs that have a share in common tell as much as n / (1 + (n - 1) share) that have none (Kish's design effect).
+        for (const size_t i : rows_)
+            weights_.push_back(1 / (1 + (static_cast<double>(count[runs[i].run->source]) - 1) * kSharedBySource));
     }
 
     size_t rows() const { return rows_.size(); }
+    double weight(Eigen::Index row) const { return weights_[static_cast<size_t>(row)]; }
     const std::vector<int>& constants_of(size_t row) const { return constants_.of(runs_[rows_[row]].sources); }
 
     double residual(size_t row, const std::vector<double>& values) const {
@@ -63,7 +71,7 @@ public:
     // Of residuals and what was known before.
     double cost(const Eigen::VectorXd& r, const Eigen::VectorXd& x) const {
         double sum = 0;
-        for (Eigen::Index i = 0; i < r.size(); ++i) sum += 2 * (std::sqrt(1 + r[i] * r[i]) - 1);
+        for (Eigen::Index i = 0; i < r.size(); ++i) sum += weight(i) * 2 * (std::sqrt(1 + r[i] * r[i]) - 1);
         for (Eigen::Index k = 0; k < x.size(); ++k) sum += std::pow(pull(x, k), 2);
         return sum;
     }
@@ -87,7 +95,8 @@ public:
 private:
     const std::vector<PreparedRun>& runs_;
     const Constants& constants_;
-    std::vector<size_t> rows_;  // of runs that count
+    std::vector<size_t> rows_;     // of runs that count
+    std::vector<double> weights_;  // of each of them
 };
 
 // The normal equations of the reweighted problem.
@@ -96,7 +105,8 @@ struct Normal {
     Eigen::VectorXd gradient;
 };
 Normal normal(const Problem& problem, const Eigen::VectorXd& x, const Eigen::VectorXd& r, const Eigen::MatrixXd& slopes) {
-    const Eigen::VectorXd weights = (1 + r.array().square()).sqrt().inverse();
+    Eigen::VectorXd weights = (1 + r.array().square()).sqrt().inverse();
+    for (Eigen::Index i = 0; i < r.size(); ++i) weights[i] *= problem.weight(i);
     Normal n{slopes.transpose() * weights.asDiagonal() * slopes, slopes.transpose() * weights.asDiagonal() * r};
     for (Eigen::Index k = 0; k < x.size(); ++k) {
         n.matrix(k, k) += 1 / (problem.spread(k) * problem.spread(k));

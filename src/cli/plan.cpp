@@ -172,6 +172,8 @@ void print(const planning::Plan& p) {
         band ? fmt::format(", between {} and {} s in four of five such plans", known(band->low_s), known(band->high_s)) : "");
     if (const std::string unseen = band ? calibration::text_of(calibration::parts_behind(p)) : ""; !unseen.empty())
         fmt::print("             {}\n", unseen);
+    if (const std::string of_class = band ? calibration::text_of_class(p) : ""; !of_class.empty())
+        fmt::print("             {}\n", of_class);
     if (p.compiled.microbatches_for_each() > 1)
         fmt::print("             from {} of {} microbatches: each further one takes {} s\n", p.compiled.programs[0].microbatches,
                    p.compiled.layout.microbatches, known(p.simulated.microbatch_s));

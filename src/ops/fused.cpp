@@ -101,6 +101,7 @@ OpRule with_product(std::string_view name) {
     OpRule r;
     r.name = name;
     r.operands = 3;
+    r.kept = {.operands = {0, 1}, .of_product = true};
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product_of(op)); };
     return r;
 }

@@ -79,7 +79,7 @@ void require_sound(const Cluster& c, const std::string& origin) {
 
 void read_machine(Reader& r, Source::Of of, Cluster& c) {
     OtherKeys other;
-    if (of != Source::Of::Stack) read_fields(r, kKernelsKey, other);
+    if (of != Source::Of::Stack) read_fields(r, kKernelsKey, other), read_fields(r, kClassKey, other);
     if (of == Source::Of::Cluster) read_fields(r, kChipKey, other);
     read_fields(r, kMachine, c), read_fields(r, kMachineOther, other);
     const std::vector<std::string>& words = other.instruction_sets;
@@ -137,6 +137,55 @@ void change_rate(Reader& row, const std::string& origin, ops::KernelRate& rate) 
     read_rate(row, origin, rate);
 }
 
+bool is_of(const AttentionRate& a, const std::string& kernel, const std::string& op) { return a.kernel == kernel && a.op == op; }
+
+// [[attention]]: a row changes that of the same kernel and op in an earlier file.
+void read_attention(Reader& top, const std::string& origin, std::vector<AttentionRate>& rates) {
+    read_each(top, "attention", origin, [&](Reader& row) {
+        AttentionRate of_table;
+        read_fields(row, kAttention, of_table);
+        if (of_table.kernel.empty() || of_table.op.empty())
+            row.incomplete("kernel", "an [[attention]] table needs kernel and op");
+        auto at = std::find_if(rates.begin(), rates.end(), [&](const auto& a) { return is_of(a, of_table.kernel, of_table.op); });
+        if (at == rates.end()) at = rates.insert(at, {of_table.kernel, of_table.op, 0, {}});
+        ops::KernelRate own;
+        read_rate(row, origin, own);
+        if (own.of_products > 0 || own.product > 0) at->flops_per_s = 0;
+        change_rate(row, origin, at->rate);
+        if (of_table.flops_per_s > 0) at->flops_per_s = of_table.flops_per_s;
+    });
+}
+
+// Of the rates that kernels reach by themselves, the share that they reach in a step: that of products.
+double in_a_step(const Cluster& c) {
+    const auto products = c.costs.kernel_rates.find({std::string(ir::kEinsum), ""});
+    return products != c.costs.kernel_rates.end() && products->second.of_products > 0 ? products->second.of_products : 1;
+}
+
+// What runs attention in a stack that says so; chips without any [[attention]] keep what [[ops]] says.
+void take_attention(Reader& stack, Cluster& c) {
+    if (c.attention.empty() || c.stack.attention.empty()) return;
+    for (const char* op : {"attention", "attention_backward"}) {
+        const auto at = std::find_if(c.attention.begin(), c.attention.end(),
+                                     [&](const AttentionRate& a) { return is_of(a, c.stack.attention, op); });
+        if (at == c.attention.end()) {
+            std::vector<std::string> known;
+            for (const AttentionRate& a : c.attention) {
+                if (a.op == op) known.push_back(a.kernel);
+            }
+            stack.refuse("cluster.unknown_attention", "attention", fmt::format("\"{}\"", c.stack.attention),
+                         fmt::format("no file of {} has an [[attention]] table of such a kernel for {}; they have {}", c.name, op,
+                                     fmt::join(known, ", ")));
+        }
+        ops::KernelRate rate = at->rate;
+        const double peak = ops::flops_roof(c.costs, "bf16", 1);
+        if (at->flops_per_s > 0 && peak > 0)
+            rate.of_products = 0, rate.product = std::min(1.0, in_a_step(c) * at->flops_per_s / peak);
+        std::erase_if(c.costs.kernel_rates, [&](const auto& of) { return of.first.first == op; });
+        c.costs.kernel_rates[{op, ""}] = rate;
+    }
+}
+
 // [[ops]]: rates of ops, whichever kernel runs them.
 void read_ops(Reader& top, const std::string& origin, ops::KernelRates& rates) {
     read_each(top, "ops", origin, [&](Reader& row) {
@@ -192,6 +241,19 @@ void read_table(Reader& top, const char* name, const std::string& origin, const 
     r.finish();
 }
 
+// A level changes that of as many ranks in an earlier file.
+void read_links(Reader& top, const std::string& origin, std::vector<LinkLevel>& links) {
+    const size_t earlier = links.size();
+    read_each(top, "links", origin, [&](Reader& row) {
+        LinkLevel own;
+        read_fields(row, kLinks, own);
+        const auto end = links.begin() + static_cast<std::ptrdiff_t>(earlier);
+        const auto at = std::find_if(links.begin(), end, [&](const LinkLevel& l) { return l.ranks == own.ranks; });
+        if (at == end) links.push_back(own);
+        else read_fields(row, kLinks, *at);
+    });
+}
+
 Part read_part(Reader& top, const Source& source) {
     Part part{Part::Kind::Network, "", source.path};
     if (source.of == Source::Of::Chip) part.kind = Part::Kind::Chip;
@@ -204,8 +266,10 @@ void read_source(Cluster& c, const Source& source) {
     const std::string& origin = source.path;
     Reader top(source.tables, "", origin);
     read_table(top, "machine", origin, [&](Reader& r) { read_machine(r, source.of, c); });
-    if (source.of != Source::Of::Stack) read_fields(top, kTop, c);
+    Cluster of_class;  // its name is not the machine's
+    if (source.of != Source::Of::Stack) read_fields(top, kTop, source.of == Source::Of::Class ? of_class : c);
     read_constants(top, origin);
+    read_attention(top, origin, c.attention);
     read_table(top, "rates", origin, [&](Reader& r) { read_rates(r, origin, c); });
     read_table(top, "hosts", origin, [&](Reader& r) { read_hosts(r, c.hosts); });
     read_table(top, "host", origin, [&](Reader& r) { read_fields(r, kHost, c.host); });
@@ -215,9 +279,10 @@ void read_source(Cluster& c, const Source& source) {
     read_table(top, "stack", origin, [&](Reader& r) {
         OtherKeys other;
         read_fields(r, kOnKey, other), read_fields(r, kStack, c.stack);
+        if (source.tables["stack"]["attention"]) take_attention(r, c);
     });
     read_table(top, "memory", origin, [&](Reader& r) { read_memory(r, origin, c.stack.memory); });
-    read_each(top, "links", origin, [&](Reader& row) { read_fields(row, kLinks, c.links.emplace_back()); });
+    read_links(top, origin, c.links);
     read_each(top, "caches", origin, [&](Reader& row) { read_fields(row, kCaches, c.costs.caches.emplace_back()); });
     read_rows(top, origin, c.costs);
     std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
@@ -226,7 +291,7 @@ void read_source(Cluster& c, const Source& source) {
     read_ops(top, origin, c.costs.kernel_rates);
     Part part = read_part(top, source);
     top.finish();
-    if (source.of == Source::Of::Kernels) return;
+    if (source.of == Source::Of::Kernels || source.of == Source::Of::Class) return;
     part.name = part.kind == Part::Kind::Stack ? c.stack.name : c.name;
     // A stack that comes on top of another one is the one that ran.
     std::erase_if(c.parts, [&](const Part& p) { return p.kind == part.kind; });
@@ -259,10 +324,16 @@ Source read_source_of(Source::Of of, const std::string& named, const char* asked
     return {of, path, parse(file.text, path)};
 }
 
+// Files that build on each other, at most.
+constexpr int kMostBases = 6;
+
 // After what it builds on.
 void add_with_bases(std::vector<Source>& out, Source source, int depth) {
-    for (const auto& [section, key] : {std::pair{"machine", "kernels"}, {"machine", "chip"}, {"stack", "on"}}) {
-        if (key == std::string_view("chip") && source.of != Source::Of::Cluster) continue;  // a chip has no chip
+    for (const auto& [section, key] :
+         {std::pair{"machine", "kernels"}, {"machine", "class"}, {"machine", "chip"}, {"machine", "on"}, {"stack", "on"}}) {
+        const std::string_view name = key, of_table = section;
+        const bool of_cluster = name == "chip" || (name == "on" && of_table == "machine");
+        if (of_cluster && source.of != Source::Of::Cluster) continue;  // a chip has no chip
         const toml::table* table = source.tables[section].as_table();
         const auto named = table ? (*table)[key].value<std::string>() : std::nullopt;
         if (!named || named->empty()) continue;
@@ -275,9 +346,11 @@ void add_with_bases(std::vector<Source>& out, Source source, int depth) {
         if (depth == 0)
             Reader(*table, std::string(section) + ".", source.path)
                 .refuse("cluster.incomplete", key, *named, "files name each other");
-        const auto of = source.of == Source::Of::Stack       ? Source::Of::Stack
-                        : key == std::string_view("kernels") ? Source::Of::Kernels
-                                                             : Source::Of::Chip;
+        const auto of = source.of == Source::Of::Stack ? Source::Of::Stack
+                        : name == "kernels"            ? Source::Of::Kernels
+                        : name == "class"              ? Source::Of::Class
+                        : name == "on"                 ? Source::Of::Cluster
+                                                       : Source::Of::Chip;
         add_with_bases(out, {of, path, parse(file.text, path)}, depth - 1);
     }
     out.push_back(std::move(source));
@@ -285,7 +358,7 @@ void add_with_bases(std::vector<Source>& out, Source source, int depth) {
 
 std::vector<Source> with_bases(Source source) {
     std::vector<Source> out;
-    add_with_bases(out, std::move(source), 3);
+    add_with_bases(out, std::move(source), kMostBases);
     return out;
 }
 
@@ -293,7 +366,7 @@ std::vector<Source> with_bases(Source source) {
 
 std::vector<Source> read_sources(const std::string& path, const char* asked_by, const std::string& stack) {
     std::vector<Source> out = with_bases(read_source_of(Source::Of::Cluster, path, asked_by));
-    if (!stack.empty()) add_with_bases(out, read_source_of(Source::Of::Stack, stack, "cluster.stack"), 3);
+    if (!stack.empty()) add_with_bases(out, read_source_of(Source::Of::Stack, stack, "cluster.stack"), kMostBases);
     return out;
 }
 
@@ -324,6 +397,8 @@ Cluster cluster_of(const std::vector<Source>& sources) {
     require_sound(c, origin);
     return c;
 }
+
+std::vector<std::string> attention_kernels() { return {"unfused", "triton", "flash1", "flash2", "flash3", "vendor"}; }
 
 std::string_view name_of(Part::Kind kind) {
     switch (kind) {
@@ -379,6 +454,9 @@ GroupLink link_of(const Cluster& cluster, const std::vector<int64_t>& members, i
             const double share = message && l.message_efficiency > 0 ? l.message_efficiency : l.efficiency;
             double rate = l.link.bandwidth_bytes_per_s * share * ports * std::min(1.0, in_block / present);
             if (l.group_bytes_per_s > 0 && !message) rate = std::min(rate, l.group_bytes_per_s);
+            const bool joins_hosts = i + 1 == cluster.links.size();
+            if (const double most = cluster.stack.group_bytes_per_s; most > 0 && joins_hosts && !message)
+                rate = std::min(rate, most);
             if (l.crowding > 0 && !message && static_cast<double>(ranks) > l.crowded_beyond)
                 rate *= std::pow(static_cast<double>(ranks) / l.crowded_beyond, -l.crowding);
             slowest = std::min(slowest, rate);

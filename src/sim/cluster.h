@@ -37,6 +37,7 @@ struct LinkLevel {
 // the longer of both queues.
 struct Host {
     double launch_s = 0;           // of the host, an op
+    double collective_s = 0;       // of the host, a collective of a forward or backward, in addition
     double blocking_s = 0;         // of the device, an op: it idles while the host notices and launches the next
     double microbatch_s = 0;       // of the device, a microbatch and stage: half before its forward, half before its backward
     double step_s = 0;             // a step
@@ -61,6 +62,7 @@ struct Measured {
 struct StackMemory {
     double gradient_bytes = 0;  // of a parameter, of its gradient; 0: memory is not described
     double sum_bytes = 0;       // of a parameter, of a sum of gradients in addition to it, split as the optimizer is
+    bool whole_sums = false;    // that sum is whole on each data rank
     double logit_bytes = 0;     // of a logit, in all copies that the loss and its backward need together
     double score_bytes = 0;     // of a query's score for a key, kept by attention; 0: it keeps none
     double mask_bytes = 0;      // of an element of the residual stream, kept by the dropout before each norm
@@ -89,7 +91,16 @@ struct Stack {
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
     bool whole_recompute = false;  // a recomputed layer runs to its end, although its last product is not needed
+    std::string attention;         // the generation of its attention kernels, of those that [[attention]] knows; empty: not said
+    double group_bytes_per_s = 0;  // the most that one collective between hosts gets; 0: no limit
     StackMemory memory;
+};
+
+// How fast a generation of attention kernels is on a chip: "flash2" and its op.
+struct AttentionRate {
+    std::string kernel, op;
+    double flops_per_s = 0;  // with operands of 16 bits, at long sequences; 0: as `rate` says
+    ops::KernelRate rate;
 };
 
 // Hosts of ranks that are threads, or processes of a few threads: each has its cores and one link to the others.
@@ -126,6 +137,7 @@ struct Cluster {
     Hosts hosts;  // where ranks have no devices
     ops::CostTable costs;
     std::vector<ops::DescribedKernel> catalog;  // of a device; empty: not said
+    std::vector<AttentionRate> attention;       // of devices, by generation and op
     Module module;
     std::vector<Part> parts;                          // of devices
     std::string catalog_name;                         // of the chip, or of the cluster
@@ -136,11 +148,11 @@ struct Cluster {
     int64_t ranks_of_host() const { return links.size() < 2 ? 1 : links[links.size() - 2].ranks; }
 };
 
-// The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels and machine.chip name,
-// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on
-// names, and those of the stack.
+// The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels, machine.class,
+// machine.chip and machine.on name, whose paths begin in the folder of the file that names them, those of the file itself, those
+// of the stack that stack.on names, and those of the stack.
 struct Source {
-    enum class Of { Kernels, Chip, Cluster, Stack } of;
+    enum class Of { Kernels, Class, Chip, Cluster, Stack } of;
     std::string path;
     toml::table tables;
 };

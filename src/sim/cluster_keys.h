@@ -15,18 +15,32 @@ inline constexpr Allowed kCount = from_to(1, 1 << 20), kBytes = from_to(0, 0x1p5
 
 // Keys that no member of a Cluster holds as they are.
 struct OtherKeys {
-    std::string kernels, chip, stack;
+    std::string kernels, chip_class, chip, cluster, stack;
     double mtbf_hours = 0;  // mtbf_hours_of reads it
     std::vector<std::string> instruction_sets;
 };
+// Generations of attention kernels.
+std::vector<std::string> attention_kernels();
+
 inline constexpr Field<OtherKeys> kKernelsKey[] = {field<&OtherKeys::kernels>(
     "kernels",
     "a file with [[catalog]] and [[ops]] that chips share; a chip's file may name it too. Later files override earlier "
-    "ones: kernels, chip, cluster, stack",
+    "ones: kernels, class, chip, on, cluster, stack",
     {}, Printed::Never)};
-inline constexpr Field<OtherKeys> kChipKey[] = {field<&OtherKeys::chip>(
-    "chip", "a file in the folder of this one, with rates and kernels of a device; keys of this file override the chip's", {},
-    Printed::Never)};
+inline constexpr Field<OtherKeys> kClassKey[] = {
+    field<&OtherKeys::chip_class>("class",
+                                  "a file of clusters/classes: what is known of chips like this one, with the spread of each "
+                                  "number; a chip's file may name it too",
+                                  {}, Printed::Never)};
+inline constexpr Field<OtherKeys> kChipKey[] = {
+    field<&OtherKeys::chip>("chip",
+                            "a file in the folder of this one, with rates and kernels of a device; keys of this file override "
+                            "the chip's",
+                            {}, Printed::Never),
+    field<&OtherKeys::cluster>("on",
+                               "the file of a cluster that this one changes; a [[links]] table changes the one with the same "
+                               "ranks",
+                               {}, Printed::Never)};
 inline constexpr Field<OtherKeys> kOnKey[] = {
     field<&OtherKeys::stack>("on", "the file of a stack that this one changes", {}, Printed::Never)};
 
@@ -123,6 +137,10 @@ inline constexpr Field<LinkLevel> kLinks[] = {
 
 inline constexpr Field<Host> kHost[] = {
     field<&Host::launch_s>("launch_s", "seconds of the host, an op", kSeconds),
+    field<&Host::collective_s>("collective_s",
+                               "seconds of the host, a collective of a forward or backward, in addition; of the device, if "
+                               "blocking_s is above 0",
+                               kSeconds, Printed::UnlessDefault),
     field<&Host::blocking_s>("blocking_s", "seconds in which the device idles, an op", kSeconds),
     field<&Host::microbatch_s>("microbatch_s", "seconds of the device, a microbatch and stage", kSeconds),
     field<&Host::step_s>("step_s", "seconds of a step", kSeconds),
@@ -156,12 +174,19 @@ inline constexpr Field<Stack> kStack[] = {
     field<&Stack::whole_recompute>("whole_recompute",
                                    "a recomputed layer runs to its end, although its last product is not needed"),
     field<&Stack::whole_logits>("whole_logits", "the loss is not computed in chunks"),
+    field<&Stack::attention>("attention",
+                             "generation of its attention kernels; [[attention]] of the chip's files has their rates",
+                             one_of(attention_kernels), Printed::UnlessDefault),
+    field<&Stack::group_bytes_per_s>("group_bytes_per_s",
+                                     "the most that one collective between hosts gets, on any machine; without it no limit",
+                                     kRate, Printed::UnlessDefault, "{:.6g}"),
 };
 
 inline constexpr Field<StackMemory> kMemory[] = {
     field<&StackMemory::gradient_bytes>("gradient_bytes", "bytes of a parameter's gradient", above_to(0, 64)),
     field<&StackMemory::sum_bytes>("sum_bytes", "bytes of a parameter in a separate sum of gradients, split as the optimizer is",
                                    kBytesOfElement),
+    field<&StackMemory::whole_sums>("whole_sums", "that sum is whole on each data rank", {}, Printed::UnlessDefault),
     field<&StackMemory::logit_bytes>(
         "logit_bytes", "bytes of a logit, in all copies that the loss and its backward need together", kBytesOfElement),
     field<&StackMemory::score_bytes>(
@@ -214,6 +239,17 @@ inline constexpr Field<RatedKernels> kOps[] = {
 inline constexpr Field<RatedKernels> kModuleOps[] = {
     field<&RatedKernels::op>("op", "kind of op that the kernel runs", one_of(ops_with_kernels)),
     field<&RatedKernels::kernel>("kernel", "kernel of the module; its rates are on top of those of its op", kKernelName),
+};
+
+inline constexpr Field<AttentionRate> kAttention[] = {
+    field<&AttentionRate::kernel>(
+        "kernel",
+        "generation of kernels: flash1 to flash3 (FlashAttention), triton (FlashAttention in Triton), vendor (the maker's "
+        "library), unfused (products and softmax by themselves)",
+        one_of(attention_kernels)),
+    field<&AttentionRate::op>("op", "kind of op", one_of({"attention", "attention_backward"})),
+    field<&AttentionRate::flops_per_s>("flops_per_s", "executed FLOPs in a second, of types of 16 bits, at long sequences", kRate,
+                                       Printed::UnlessDefault, "{:.6g}"),
 };
 
 inline constexpr Field<ops::CollectiveRow> kCollectives[] = {

@@ -69,6 +69,7 @@ std::string print(const Cluster& cluster) {
     if (takes_time(c.host)) out += "\n[host]\n" + print_fields(kHost, c.host);
     if (!c.module.name.empty()) out += "\n[module]\n" + print_fields(kModule, c.module);
     if (!c.module.name.empty() && takes_time(c.module.host)) out += print_fields(kHost, c.module.host);
+    for (AttentionRate& a : c.attention) out += "\n[[attention]]\n" + print_fields(kAttention, a) + print_rate(a.rate);
     if (!c.stack.name.empty()) out += "\n[stack]\n" + print_fields(kStack, c.stack);
     if (c.stack.memory.is_described()) out += print_memory(c.stack.memory);
     if (c.measured.runs > 0) out += "\n[measured]\n" + print_fields(kMeasured, c.measured);
@@ -83,7 +84,7 @@ std::vector<ClusterKey> cluster_keys() {
     std::vector<ClusterKey> out;
     describe(out, "top level", kTop);
     describe(out, "[machine]", kMachine), describe(out, "[machine]", kMachineOther);
-    describe(out, "[machine]", kKernelsKey), describe(out, "[machine]", kChipKey);
+    describe(out, "[machine]", kKernelsKey), describe(out, "[machine]", kClassKey), describe(out, "[machine]", kChipKey);
     describe(out, "[rates]", kRates), describe(out, "[rates.flops_per_s]", kRatesOfType);
     describe(out, "[[links]]", kLinks), describe(out, "[hosts]", kHosts), describe(out, "[[caches]]", kCaches);
     describe(out, "[host] and [module]", kHost), describe(out, "[module]", kModule);
@@ -91,7 +92,8 @@ std::vector<ClusterKey> cluster_keys() {
         describe(out, "[[catalog]]", kCatalogUse);
     describe(out, "[[catalog.workspace]]", kWorkspace);
     describe(out, "[[ops]]", kOps), describe(out, "[[module.ops]]", kModuleOps);
-    const char* const rates = "[[catalog]], [[ops]] and [[module.ops]]";
+    describe(out, "[[attention]]", kAttention);
+    const char* const rates = "[[catalog]], [[ops]], [[module.ops]] and [[attention]]";
     describe(out, rates, kRateShares), describe(out, rates, kRateFactors);
     describe(out, "ramp, in these tables", kRamp), describe(out, "tiles, in these tables", kTiles);
     describe(out, "[stack]", kStack), describe(out, "[stack]", kOnKey);

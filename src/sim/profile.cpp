@@ -168,6 +168,7 @@ private:
             s.link_s = collective_s(c_, link, kind, members, traffic);
             if (r.kind == ir::RoutineKind::Update) s.link_s += c_.stack.broadcast_s * broadcasts(members);
             s.link = static_cast<int>(static_cast<size_t>(p_.pipeline_rank) * c_.links.size() + link.level);  // of this rank
+            if (c_.host.blocking_s > 0 && (ir::is_forward(r.kind) || ir::is_backward(r.kind))) s.link_s += c_.host.collective_s;
             return s;
         }
         const ops::CollectiveCost cost = ops::collective_cost(c_.costs, p_.mesh, r, op);

@@ -20,18 +20,25 @@ struct Loaded {
     std::vector<std::shared_ptr<std::vector<Segment>>> segments;  // by routine, shared by its calls; null: none is called
 };
 
-// Ops that a host launches.
-int64_t launches_of(const ir::Routine& r) {
-    return std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
+// Seconds in which a host launches a routine's ops.
+double launching_s(const ir::Routine& r, const Host& host) {
+    const bool computes = ir::is_forward(r.kind) || ir::is_backward(r.kind);
+    double out = 0;
+    for (const ir::Op& op : r.ops) {
+        if (ir::is_view(r, op)) continue;
+        out += host.launch_s + (computes && ops::rule(op.kind).collective ? host.collective_s : 0);
+    }
+    return out;
 }
 
 // When a host has launched the first op of each call; it never waits for its device.
-std::vector<double> launched_s(const ir::Program& p, const ir::Entry& entry, double launch_s) {
-    std::vector<double> out;
+std::vector<double> launched_s(const ir::Program& p, const ir::Entry& entry, const Host& host) {
+    std::vector<double> of_routine, out;
+    for (const ir::Routine& r : p.routines) of_routine.push_back(launching_s(r, host));
     double now_s = 0;
     for (const ir::Call& call : entry.calls) {
-        out.push_back(now_s + launch_s);
-        now_s += launch_s * static_cast<double>(launches_of(p.routines[call.routine]));
+        out.push_back(now_s + host.launch_s);
+        now_s += of_routine[static_cast<size_t>(call.routine)];
     }
     return out;
 }
@@ -126,7 +133,7 @@ std::shared_ptr<std::vector<Segment>> segments_of(const Profile& profile) {
 Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
             const compile::RankThreads& rank_threads, const Cluster& cluster) {
     const Host& host = cluster.host;
-    const std::vector<double> launched = host.launch_s > 0 ? launched_s(p, entry, host.launch_s) : std::vector<double>();
+    const std::vector<double> launched = host.launch_s > 0 ? launched_s(p, entry, host) : std::vector<double>();
     Loaded out;
     const ir::Call* before = nullptr;  // of forwards and backwards
     const int last_backward = cluster.stack.reduces_last ? last_backward_of(p, entry) : -1;

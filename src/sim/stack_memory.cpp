@@ -20,20 +20,29 @@ using ir::TensorId;
 
 bool is_product(const Op& op) { return ops::rule(op.kind).kept.of_product; }
 
+double bytes_of(const ir::Program& p, const Routine& r, TensorId t) {
+    return static_cast<double>(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(t)]));
+}
+
+// What earlier parts of the same forward keep, by name, and what tensors are made of that are blocks or copies of others.
+struct EarlierParts {
+    std::set<std::string> kept;
+    std::map<std::string, std::string> source;
+};
+
 // What autograd keeps of one routine of a forward.
 class Saved {
 public:
-    // `earlier`: what earlier parts of the same forward keep, by name; this routine's names are added.
-    Saved(const ir::Program& program, const Routine& routine, const StackMemory& memory, std::set<std::string>& earlier)
-        : p_(program), r_(routine), m_(memory), gathered_from_(routine.tensors.size(), -1) {
+    // This routine's names are added to those of earlier parts.
+    Saved(const ir::Program& program, const Routine& routine, const StackMemory& memory, EarlierParts& earlier)
+        : p_(program), r_(routine), m_(memory), earlier_(earlier) {
         for (const Op& op : r_.ops) {
-            if (!m_.saves_gathered && ir::is_collective(op, mesh::Collective::AllGather))
-                gathered_from_[static_cast<size_t>(op.out[0])] = op.in[0];
+            find_source(op);
             keep(op);
         }
         for (std::set<TensorId>* tensors : {&kept_, &operands_})
-            std::erase_if(*tensors, [&](TensorId t) { return earlier.contains(r_.tensors[static_cast<size_t>(t)].name); });
-        for (const TensorId t : kept_) earlier.insert(r_.tensors[static_cast<size_t>(t)].name);
+            std::erase_if(*tensors, [&](TensorId t) { return earlier.kept.contains(name_of(t)); });
+        for (const TensorId t : kept_) earlier.kept.insert(name_of(t));
     }
 
     // Until the backward.
@@ -42,6 +51,32 @@ public:
     double for_weights() const { return bytes_of(operands_) + bytes_of(results_); }
 
 private:
+    const std::string& name_of(TensorId t) const { return r_.tensors[static_cast<size_t>(t)].name; }
+    // The name of what a tensor is a block of, or, if gathered operands are gathered again, a copy of; its own if of none.
+    std::string source_of(TensorId t) const {
+        std::string name = name_of(root(t));
+        for (auto at = earlier_.source.find(name); at != earlier_.source.end(); at = earlier_.source.find(name))
+            name = at->second;
+        return name;
+    }
+    TensorId root(TensorId t) const {
+        while (r_.tensors[static_cast<size_t>(t)].view_of >= 0) t = r_.tensors[static_cast<size_t>(t)].view_of;
+        return t;
+    }
+    // Of an all-gather in one op, or in blocks (passes/async_tensor_parallel.h).
+    void find_source(const Op& op) {
+        const bool moves = ir::is_collective(op, mesh::Collective::AllGather) || ir::is_collective(op, mesh::Collective::Permute);
+        const bool joins = op.kind == "join_blocks";
+        if (op.kind != ir::kBlock && (m_.saves_gathered || !(moves || joins))) return;
+        const std::string source = source_of(op.in[0]), own = name_of(op.out[0]);
+        if (source == own) return;
+        if (joins) {
+            const auto is_of_it = [&](TensorId t) { return source_of(t) == source && name_of(t) != source; };
+            if (!std::all_of(op.in.begin(), op.in.end(), is_of_it)) return;
+        }
+        earlier_.source[own] = source;
+    }
+
     void keep(const Op& op) {
         if (const auto it = m_.saved_bytes.find(op.kind); it != m_.saved_bytes.end())
             beside_ += it->second * elements(op.subject());
@@ -52,19 +87,28 @@ private:
             if (rule.kept.of_product) add(operands_, op.in[static_cast<size_t>(i)]);
         }
         for (const int i : rule.kept.results) add(kept_, op.out[static_cast<size_t>(i)]);
+        // GELU's operand, whether or not Lockstep's kernel writes it.
+        if (op.kind == ir::kLinearGelu && op.out.size() > 1) add(kept_, op.out[1]);
+        if (op.kind == ir::kLinearGelu && op.out.size() == 1)
+            beside_ += static_cast<double>(ir::local_bytes(p_.mesh, r_, r_.tensors[static_cast<size_t>(op.out[0])]));
         if (rule.kept.of_product) results_.insert(op.out.begin(), op.out.end());
         if (rule.norm_weight >= 0) beside_ += m_.mask_bytes * elements(op.out[0]);
         if (rule.queries >= 0) {
             const double rows = elements(op.out[0]) / static_cast<double>(last_size(op.out[0]));
             beside_ += rows * (sizeof(float) + m_.score_bytes * static_cast<double>(last_but_head(op)));
         }
-        if (op.kind == ir::kBiasDropoutAdd && op.attrs.contains("dropout") && m_.mask_bytes == 0) beside_ += elements(op.out[0]);
+        const bool drops = op.kind == ir::kBiasDropoutAdd || op.kind == ir::kDropout;
+        if (drops && op.attrs.contains("dropout") && m_.mask_bytes == 0) beside_ += elements(op.out[0]);
     }
 
     // Parameters and what the loader gives are there anyway.
     void add(std::set<TensorId>& to, TensorId t) const {
-        while (r_.tensors[static_cast<size_t>(t)].view_of >= 0) t = r_.tensors[static_cast<size_t>(t)].view_of;
-        if (const TensorId from = gathered_from_[static_cast<size_t>(t)]; from >= 0) t = from;
+        t = root(t);
+        if (const std::string source = source_of(t); source != name_of(t)) {
+            const auto at = std::find_if(r_.tensors.begin(), r_.tensors.end(), [&](const auto& of) { return of.name == source; });
+            if (at == r_.tensors.end()) return;  // an earlier part has it, and its first block
+            t = root(static_cast<TensorId>(at - r_.tensors.begin()));
+        }
         const int port = r_.tensors[static_cast<size_t>(t)].port;
         if (port < 0) {
             to.insert(t);
@@ -96,7 +140,7 @@ private:
     const ir::Program& p_;
     const Routine& r_;
     const StackMemory& m_;
-    std::vector<TensorId> gathered_from_;
+    EarlierParts& earlier_;
     std::set<TensorId> kept_, operands_, results_;
     double beside_ = 0;
 };
@@ -116,10 +160,6 @@ double logits_of(const ir::Program& p, const Routine& r) {
 using BlockPass = std::tuple<std::string, int64_t, int64_t>;  // block, instance, microbatch
 BlockPass place_of(const ir::Program& p, const ir::Call& c) {
     return {p.routines[static_cast<size_t>(c.routine)].block, c.instance, c.microbatch};
-}
-
-double bytes_of(const ir::Program& p, const Routine& r, TensorId t) {
-    return static_cast<double>(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(t)]));
 }
 
 // A backward's gradients of activations: while an op runs, that of its result and that of its operand.
@@ -170,7 +210,7 @@ double states_of(const ir::Program& p, const StackMemory& m) {
     for (const ir::Unit& u : p.units) {
         const auto n = static_cast<double>(u.padded) * static_cast<double>(p.instances(u).size());
         const auto over = [&](const ir::AxisList& axes) { return n / static_cast<double>(p.mesh.size(axes)); };
-        bytes += m.gradient_bytes * over(u.gradients) + m.sum_bytes * over(u.optimizer);
+        bytes += m.gradient_bytes * over(u.gradients) + m.sum_bytes * (m.whole_sums ? n : over(u.optimizer));
         // Parameters that are whole are there as products read them, also where Lockstep converts them for each use.
         if (u.weights.empty()) bytes += n * static_cast<double>(bytes_of(u.compute));
         for (const ir::State& s : p.states) {
@@ -229,12 +269,12 @@ StackBytes stack_bytes(const ir::Program& p, const Stack& stack) {
         double all = 0, for_weights = 0, by_frame = 0, logits = 0, gradients = 0;
     };
     std::vector<Of> of(p.routines.size());
-    std::set<std::string> earlier;
+    EarlierParts earlier;
     for (size_t i = 0; i < p.routines.size(); ++i) {
         const Routine& r = p.routines[i];
         if (r.entry != ir::EntryKind::Train) continue;
         if (ir::is_forward(r.kind)) {
-            if (r.part == 0) earlier.clear();
+            if (r.part == 0) earlier = {};
             const Saved saved(p, r, m, earlier);
             of[i] = {.all = saved.all(),
                      .for_weights = saved.for_weights(),

@@ -170,6 +170,28 @@ TEST(Fit, FindsTheConstantsThatMadeTheRuns) {
     EXPECT_EQ(calibration::fit(p.runs, used, p.constants, p.constants.values()).values, f.values);
 }
 
+// Eight runs of one source tell less than eight sources: two runs of another pull more than two eighths as hard.
+TEST(Fit, RunsOfOneSourceShareAnError) {
+    Scratch s;
+    const std::string cluster = s.write("c.toml", kCluster);
+    const auto table = [&](const std::function<double(size_t)>& step_s) {
+        std::string out = "id,cluster,step_time_s,model.flavor,model.dim,training.seq_len,training.local_batch_size\n";
+        for (size_t i = 0; i < 10; ++i)
+            out += fmt::format("{}-{},{},{:.12g},debugmodel,1024,512,{}\n", i < 8 ? "many" : "few", i, cluster, step_s(i),
+                               4 + i % 4);
+        return out;
+    };
+    const Prepared guess(s.write("guess.csv", table([](size_t) { return 1.0; })));
+    const std::vector<double> times = calibration::ratios(guess.runs, guess.constants, guess.constants.values());
+    const Prepared p(s.write("t.csv", table([&](size_t i) { return times[i] * (i < 8 ? 1 : 1.04); })));
+    const calibration::Fit f =
+        calibration::fit(p.runs, std::vector<bool>(p.runs.size(), true), p.constants, p.constants.values());
+    const std::vector<double> ratios = calibration::ratios(p.runs, p.constants, f.values);
+    const double of_many = std::log(ratios[0]), of_few = -std::log(ratios[8]);
+    EXPECT_GT(of_many, 0.4 * of_few) << "a quarter if all runs weighed the same";
+    EXPECT_LT(of_many, 0.8 * of_few);
+}
+
 TEST(Constants, AreWrittenIntoTheirFileAndNothingElse) {
     Scratch s;
     const std::string path = s.write("c.toml", kCluster);
@@ -205,7 +227,7 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     for (const auto& run : j["runs"]) (main.contains(run["source"]) ? of_main : of_others).push_back(run["ratio"]);
     const calibration::Errors m = calibration::errors_of(of_main), o = calibration::errors_of(of_others);
     EXPECT_EQ(m.count, 174);
-    EXPECT_EQ(o.count, 68);
+    EXPECT_EQ(o.count, 82);
     EXPECT_LE(m.median, 0.03);
     EXPECT_LE(m.ninetieth, 0.10);
     EXPECT_LE(o.median, 0.10);
@@ -264,7 +286,24 @@ TEST(Band, IsWiderForPartsThatFewRunsWereOn) {
     EXPECT_GT(unseen, std::sqrt(2) * calibration::kNeverSeen) << "chip and network";
     const Finished text = s.lockstep(std::string("plan ") + LOCKSTEP_SOURCE_DIR + "/recipes/llama3_8b.toml --cluster " +
                                      LOCKSTEP_SOURCE_DIR + "/clusters/mi300x.toml");
+    EXPECT_TRUE(has(text.out, "Class amd_cdna3 says: product_efficiency 0.5")) << text.out;
     EXPECT_TRUE(has(text.out, "No run was ever compared with a plan of: chip mi300x, network mi300x")) << text.out;
+}
+
+// A machine whose files give no number a spread.
+TEST(Band, OfAMachineOfUnknownSpreads) {
+    Scratch s;
+    const std::string cluster = kCluster;
+    std::string own = cluster.substr(0, cluster.find("[[constants]]"));
+    own.replace(own.find("kernels = "), own.find("memory_bytes") - own.find("kernels = "), "");
+    s.write("c.toml", own);
+    calibration::Constants constants;
+    const auto sources = sim::read_sources(s.path("c.toml"), "--cluster");
+    constants.add(sources);
+    EXPECT_TRUE(constants.of(sources).empty());
+    const sim::Part unseen{sim::Part::Kind::Chip, "c", "", 0, 0};
+    const double none = calibration::deviation_of(1, {}, {}, constants, sources, {}, {}, {unseen});
+    EXPECT_NEAR(none, std::hypot(calibration::kUnexplained, calibration::kNoSpread), 1e-12);
 }
 
 // Every shipped file says how many of the table's runs were on what it describes.

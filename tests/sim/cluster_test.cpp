@@ -151,6 +151,14 @@ TEST(ClusterFile, Refusals) {
                    "cluster.incomplete", "the last of [[links]] has ranks = 0");
     expect_refusal(fmt::format("{}[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", kRates), "cluster.incomplete",
                    "the row of add (cpu.add) needs warm_s, cold_s and crowded_s");
+    const std::string attention = fmt::format("[machine]\ndevices = true\n{}[[attention]]\n", kRates);
+    expect_refusal(attention + "kernel = \"flash2\"\n", "cluster.incomplete", "an [[attention]] table needs kernel and op");
+    expect_refusal(attention + "kernel = \"flsh2\"\nop = \"attention\"\n", "cluster.unknown_word",
+                   "attention.kernel = \"flsh2\"");
+    expect_refusal(attention + "kernel = \"flash2\"\nop = \"einsum\"\n", "cluster.unknown_word", "attention.op = \"einsum\"");
+    expect_refusal(fmt::format("{}[stack]\ngroup_bytes_per_s = 0\n", kRates), "cluster.out_of_range",
+                   "stack.group_bytes_per_s = 0: must be above 0");
+    expect_refusal(fmt::format("[machine]\nclass = \"no_such.toml\"\n{}", kRates), "cluster.cannot_read", "no_such.toml");
     try {
         sim::read_cluster("/nowhere.toml", "cluster.file");
         FAIL();

@@ -1,16 +1,21 @@
 // What a device's rates, links, host and software make of a program's time, each against numbers worked out by hand.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
+#include <numeric>
 
+#include "base/error.h"
 #include "compile/compile.h"
 #include "planning/machine.h"
 #include "planning/plan.h"
 #include "sim/cluster.h"
 #include "sim/simulate.h"
+#include "tests/cli/command.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -200,6 +205,140 @@ TEST(Stacks, SoftwareThatDoesMoreTakesLonger) {
         "global_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\ntensor_parallel_degree = 2\n"
         "sequence_parallel = false\npipeline_parallel_microbatch_size = 1\n";
     EXPECT_LT(planned_s(same, [](sim::Cluster& c) { c.stack.split_sends = true; }), planned_s(same));
+}
+
+// A generation of kernels has its published rate on each chip, rather than one share of every chip's products.
+TEST(Stacks, AttentionFollowsItsGenerationAndTheChip) {
+    const std::string clusters = LOCKSTEP_SOURCE_DIR "/clusters/";
+    const auto flops_per_s = [&](const std::string& cluster, const std::string& stack, const char* op) {
+        const sim::Cluster c =
+            sim::read_cluster(clusters + cluster + ".toml", "--cluster", clusters + "stacks/" + stack + ".toml");
+        const ops::KernelRate& rate = c.costs.kernel_rates.at({op, ""});
+        const ops::CostKey key{op, "k", "bf16", "", 1, {64, 1e5, 1e9, 128}, 1e15, 1};
+        return key.flops * rate.flops / ops::rated_s(c.costs, key);
+    };
+    for (const char* op : {"attention", "attention_backward"}) {
+        const double triton = flops_per_s("h100", "llm_foundry", op) / flops_per_s("a100_80gb_8nic", "llm_foundry", op),
+                     products = 989.0 / 312;
+        EXPECT_LT(triton, 0.85 * products) << "it does not grow as the chip's products do";
+        EXPECT_GT(triton, 1);
+    }
+    EXPECT_NEAR(flops_per_s("h100", "torchtitan_compiled", "attention"), 3.45e14, 0.5e14);
+    lockstep::testing::Scratch s;
+    const std::string of = "[stack]\nname = \"s\"\nattention = ";
+    const std::string three = s.write("three.toml", of + "\"flash3\"\n");
+    const sim::Cluster h200 = sim::read_cluster(clusters + "h200.toml", "--cluster", three);
+    EXPECT_NEAR(h200.costs.kernel_rates.at({"attention", ""}).product,
+                h200.costs.kernel_rates.at({"einsum", ""}).of_products * 6.4e14 / 989e12, 1e-6)
+        << "published, as much slower in a step as products are";
+    const auto refused = [&](const std::string& stack, const std::string& id, const std::string& part) {
+        try {
+            sim::read_cluster(clusters + "a100_80gb_8nic.toml", "--cluster", stack);
+            FAIL() << stack;
+        } catch (const UserError& e) {
+            EXPECT_EQ(e.id(), id);
+            EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+        }
+    };
+    refused(
+        three, "cluster.unknown_attention",
+        "three.toml, line 3: stack.attention = \"flash3\": no file of a100_80gb_8nic has an [[attention]] table of such a kernel");
+    refused(s.write("four.toml", of + "\"flash4\"\n"), "cluster.unknown_word", "stack.attention = \"flash4\"");
+    // What a stack says of attention itself comes on top.
+    const std::string own = s.write("own.toml", of + "\"flash2\"\n[[ops]]\nops = [\"attention\"]\nof_products = 0.25\n");
+    const sim::Cluster c = sim::read_cluster(clusters + "h100.toml", "--cluster", own);
+    EXPECT_EQ(c.costs.kernel_rates.at({"attention", ""}).of_products, 0.25);
+    EXPECT_EQ(c.costs.kernel_rates.at({"attention", ""}).product, 0);
+}
+
+// The limit of a communicator belongs to the software, so it holds on every machine, between hosts.
+TEST(Stacks, AGroupsLimitHoldsOnEveryMachine) {
+    const std::string clusters = LOCKSTEP_SOURCE_DIR "/clusters/";
+    for (const char* name : {"dgx2_v100_4nic", "dgx2_v100_8nic", "a100_80gb_8nic", "h100"}) {
+        sim::Cluster c = sim::read_cluster(clusters + name + ".toml", "--cluster");
+        std::vector<int64_t> all(64), node(8);
+        std::iota(all.begin(), all.end(), 0), std::iota(node.begin(), node.end(), 0);
+        const double whole = sim::link_of(c, all, 64).link.bandwidth_bytes_per_s,
+                     within = sim::link_of(c, node, 64).link.bandwidth_bytes_per_s;
+        EXPECT_GT(whole, 1.5e10);
+        c.stack.group_bytes_per_s = 1.5e10;
+        EXPECT_EQ(sim::link_of(c, all, 64).link.bandwidth_bytes_per_s, 1.5e10) << name;
+        EXPECT_EQ(sim::link_of(c, node, 64).link.bandwidth_bytes_per_s, within) << name;
+        EXPECT_EQ(
+            sim::link_of(c, {0, 32}, 64, true).link.bandwidth_bytes_per_s,
+            sim::link_of(sim::read_cluster(clusters + name + ".toml", "--cluster"), {0, 32}, 64, true).link.bandwidth_bytes_per_s)
+            << "of messages there is no limit";
+    }
+    // Clusters that differ in their ports only, as files that build on one.
+    const auto ports = [&](const char* name) { return sim::read_cluster(clusters + name + ".toml", "--cluster").links.back(); };
+    EXPECT_EQ(ports("dgx2_v100_1nic").ports, 1);
+    EXPECT_EQ(ports("dgx2_v100_8nic").ports, 8);
+    EXPECT_EQ(ports("dgx2_v100_1nic").efficiency, ports("dgx2_v100_8nic").efficiency);
+}
+
+TEST(Stacks, LaunchesAndCollectivesOfTheHostAreAFloor) {
+    const std::string tensor = "local_batch_size = 1\n[parallelism]\ntensor_parallel_degree = 4\n";
+    const auto with = [&](double launch_s, double collective_s, double blocking_s) {
+        return planned_s(tensor, [&](sim::Cluster& c) {
+            c.host.launch_s = launch_s, c.host.collective_s = collective_s, c.host.blocking_s = blocking_s;
+        });
+    };
+    const double launches = with(1e-3, 0, 0), more = with(1e-3, 1e-3, 0);
+    // Six layers with two gathers and two reductions each way, and those of the embedding and the head.
+    EXPECT_GT(more - launches, 6 * 8 * 1e-3);
+    EXPECT_LT(more - launches, 6 * 16 * 1e-3);
+    // Blocking launches idle the device.
+    EXPECT_NEAR(with(0, 1e-3, 1e-9) - with(0, 0, 1e-9), more - launches, 2e-3);
+    EXPECT_EQ(with(0, 1e-3, 0), with(0, 0, 0)) << "the host is not asked";
+}
+
+// Of two chips of one maker, that which is better in every line of its data sheet plans no slower.
+TEST(Chips, ABetterDataSheetPlansNoSlower) {
+    const std::string clusters = LOCKSTEP_SOURCE_DIR "/clusters/", recipes = LOCKSTEP_SOURCE_DIR "/recipes/";
+    struct Chip {
+        std::string name;
+        bool amd;
+        sim::Cluster c;
+    };
+    std::vector<Chip> chips;
+    for (const auto& e : std::filesystem::directory_iterator(clusters + "chips")) {
+        // A link that is the same for all.
+        const std::string text = fmt::format(
+            "name = \"c\"\ndeclared = true\n[machine]\ndevices = true\nchip = \"{}\"\n[[links]]\nranks = 0\n"
+            "bandwidth_bytes_per_s = 1e11\nlatency_s = 3e-6\n",
+            e.path().filename().string());
+        chips.push_back({e.path().stem().string(), e.path().stem().string().starts_with("mi"),
+                         sim::parse_cluster(text, clusters + "chips/c.toml")});
+    }
+    ASSERT_GE(chips.size(), 9U);
+    const auto is_better = [](const sim::Cluster& a, const sim::Cluster& b) {
+        const auto at_least = [](const std::vector<double>& x, const std::vector<double>& y) { return x[0] >= y[0]; };
+        bool better = a.memory_bytes >= b.memory_bytes && at_least(a.costs.bytes_per_s, b.costs.bytes_per_s);
+        for (const auto& [type, rate] : a.costs.flops_per_s) better = better && at_least(rate, b.costs.flops_per_s.at(type));
+        return better && (a.costs.bytes_per_s[0] > b.costs.bytes_per_s[0] ||
+                          a.costs.flops_per_s.at("bf16")[0] > b.costs.flops_per_s.at("bf16")[0]);
+    };
+    int pairs = 0;
+    for (const char* keys : {"local_batch_size = 4\n[parallelism]\ndata_parallel_shard_degree = 4\n",
+                             "local_batch_size = 2\n[parallelism]\ntensor_parallel_degree = 4\n",
+                             "local_batch_size = 1\n[activation_checkpoint]\nmode = \"full\"\n"}) {
+        std::map<std::string, double> of;
+        const std::string text = std::string(
+                                     "[model]\nflavor = \"8B\"\nn_layers = 4\n[training]\nseq_len = 4096\ndataset = "
+                                     "\"synthetic\"\nmixed_precision_param = \"bfloat16\"\n") +
+                                 keys;
+        const compile::Config config = compile::config_of(compile::Recipe::from_text(text, "r.toml"));
+        for (const Chip& chip : chips)
+            of[chip.name] = planning::make_plan(config, planning::described_machine(config, chip.c, "c")).step_s();
+        for (const Chip& a : chips) {
+            for (const Chip& b : chips) {
+                if (&a == &b || a.amd != b.amd || !is_better(a.c, b.c)) continue;
+                ++pairs;
+                EXPECT_LE(of[a.name], of[b.name] * (1 + 1e-9)) << a.name << " against " << b.name << ": " << keys;
+            }
+        }
+    }
+    EXPECT_GE(pairs, 3 * 6);
 }
 
 TEST(Stacks, EveryFileIsReadOnEveryMachine) {

@@ -98,6 +98,74 @@ TEST(StackMemory, StatesAreThoseOfThePartition) {
     EXPECT_NEAR(states(keys_of(batch, four) + zero("none"), "megatron_deepspeed_blocking"), 2 + 2 + 4 + 12 / 4.0, 0.01);
 }
 
+// DeepSpeed's optimizer for bfloat16 splits the states and keeps the sums of gradients whole.
+TEST(StackMemory, SumsAreSplitOrWhole) {
+    const double layer = 12 * kHidden * kHidden + 13 * kHidden;
+    const std::string keys =
+        keys_of("local_batch_size = 2\n", "data_parallel_shard_degree = 4\n") + "[partition]\npreset = \"zero1\"\n";
+    const auto states = [&](bool whole) {
+        const auto change = [&](sim::StackMemory& m) { m.sum_bytes = 4, m.whole_sums = whole; };
+        return (bytes_of(6, keys, "megatron_2022", change)[0].states - bytes_of(2, keys, "megatron_2022", change)[0].states) / 4 /
+               layer;
+    };
+    EXPECT_NEAR(states(false), 2 + 4 + (4 + 12) / 4.0, 0.01);
+    EXPECT_NEAR(states(true), 2 + 4 + 4 + 12 / 4.0, 0.01);
+}
+
+// Blocks that asynchronous tensor parallelism joins are gathered again, as one gathered operand is.
+TEST(StackMemory, AsynchronousTensorParallelismKeepsWhatThePlainFormKeeps) {
+    for (const char* keeps : {"torchtitan_compiled", "nanotron"}) {
+        const auto layer = [&](const char* async) {
+            return of_a_layer(keys_of("local_batch_size = 2\n",
+                                      fmt::format("tensor_parallel_degree = 4\nenable_async_tensor_parallel = {}\n", async)),
+                              keeps);
+        };
+        EXPECT_NEAR(layer("true"), layer("false"), 1e-3 * layer("false")) << keeps;
+    }
+}
+
+// Programs of the GPU module have a product, its bias and GELU in one op.
+TEST(StackMemory, FusedProductsKeepWhatTheirPartsKeep) {
+    const auto activations = [](int layers, bool fused) {
+        const std::string text = fmt::format(
+            "[model]\nname = \"gpt2\"\nflavor = \"124M\"\ndim = 1024\nn_layers = {}\nn_heads = 8\nffn_dim = 4096\n"
+            "[training]\nseq_len = 512\nmixed_precision_param = \"bfloat16\"\ndataset = \"synthetic\"\nlocal_batch_size = 2\n",
+            layers);
+        const compile::Config config = compile::config_of(compile::Recipe::from_text(text, "r.toml"));
+        const std::string clusters = LOCKSTEP_SOURCE_DIR "/clusters/", stack = clusters + "stacks/megatron_2022.toml";
+        const sim::Cluster with = sim::read_cluster(clusters + "h100.toml", "--cluster", stack),
+                           without = sim::read_cluster(clusters + "h100.toml", "--cluster");
+        const planning::Plan plan = planning::make_plan(config, planning::described_machine(config, fused ? without : with, "c"));
+        if (fused) {
+            bool found = false;
+            for (const ir::Routine& r : plan.compiled.programs[0].routines) {
+                for (const ir::Op& op : r.ops) found |= op.kind == ir::kLinearGelu;
+            }
+            EXPECT_TRUE(found);
+        }
+        return sim::stack_bytes(plan.compiled.programs[0], with.stack).activations;
+    };
+    const auto layer = [&](bool fused) { return (activations(6, fused) - activations(2, fused)) / 4; };
+    EXPECT_NEAR(layer(true), layer(false), 0.01 * layer(false));
+}
+
+// A byte an element: of the dropout behind the embedding.
+TEST(StackMemory, APlainDropoutKeepsItsMask) {
+    const auto activations = [](double embedding) {
+        const std::string text = fmt::format(
+            "[model]\nname = \"gpt2\"\nflavor = \"124M\"\ndim = 1024\nn_layers = 2\nn_heads = 8\nffn_dim = 4096\n"
+            "embd_pdrop = {}\n[training]\nseq_len = 512\nmixed_precision_param = \"bfloat16\"\ndataset = \"synthetic\"\n"
+            "local_batch_size = 2\n",
+            embedding);
+        const compile::Config config = compile::config_of(compile::Recipe::from_text(text, "r.toml"));
+        const std::string clusters = LOCKSTEP_SOURCE_DIR "/clusters/";
+        const sim::Cluster c = sim::read_cluster(clusters + "a100_80gb_8nic.toml", "--cluster",
+                                                 clusters + "stacks/megatron_deepspeed_blocking.toml");
+        return planning::make_plan(config, planning::described_machine(config, c, "c")).needed.of_stack[0].activations;
+    };
+    EXPECT_NEAR(activations(0.1) - activations(0.0), kRows * kHidden, 1);
+}
+
 TEST(StackMemory, LogitsStandOnTheLastStageAlone) {
     const std::string pipeline =
         keys_of("global_batch_size = 32\n", "pipeline_parallel_degree = 2\npipeline_parallel_microbatch_size = 2\n");
