@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/round.h"
 #include "ops/builder.h"
@@ -391,8 +392,9 @@ ir::Program async_tensor_parallel(ir::Program program) {
         }
         const std::string name = p.routine.name, prefix = fmt::format("{}.", name_of(p.routine.kind));
         lay_out_frames(program.mesh, p.routine);
+        const std::vector<ir::Op> ops = std::exchange(p.routine.ops, {});
         for (int part = 0; part <= p.part_of_op.back(); ++part) {
-            Routine& r = out.emplace_back(part_of(p.routine, p.part_of_op, part, prefix));
+            Routine& r = out.emplace_back(part_of(p.routine, ops, p.part_of_op, part, prefix));
             r.part = part;
             if (part > 0) r.name = fmt::format("{}@{}", name, part);
         }

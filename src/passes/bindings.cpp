@@ -32,7 +32,8 @@ std::string Bindings::text(const Name& name) const {
 
 size_t Bindings::HashOfName::operator()(const Name& name) const {
     size_t out = 0;  // each part is mixed by itself: stem and instance are small numbers, whose xor is often the same
-    for (const int64_t part : {static_cast<int64_t>(name.stem), name.instance, name.number}) out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
+    for (const int64_t part : {static_cast<int64_t>(name.stem), name.instance, name.number})
+        out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
     return out ^ out >> 32;
 }
 
@@ -231,9 +232,9 @@ int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resi
     auto& buffers = name.in_all_entries ? buffers_ : buffers_of_entry_;
     const auto [known, is_new] = buffers.try_emplace(name, static_cast<int>(program_.buffers.size()));
     if (is_new) program_.buffers.push_back({text(name), kind, round_up(bytes, kAlignmentBytes), resident, -1});
-    else if (program_.buffers[known->second].bytes < bytes)
+    else if (program_.buffers[static_cast<size_t>(*known)].bytes < bytes)
         throw InternalError("schedule: buffer " + text(name) + " is too small for a port");
-    return known->second;
+    return *known;
 }
 
 // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.

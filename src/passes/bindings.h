@@ -4,10 +4,10 @@
 // Requires: routines with ports, units. Calls are bound in their order. Routines, units and blocks stay where they are.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,6 +45,43 @@ private:
     };
     struct HashOfName {
         size_t operator()(const Name& name) const;
+    };
+    // A table of names, open addressed: most of what schedule() does is to look names up.
+    template <class Value>
+    class ByName {
+    public:
+        // The value of the name, and whether it is new: then it is `value`.
+        std::pair<Value*, bool> try_emplace(const Name& name, const Value& value) {
+            if (2 * (count_ + 1) > slots_.size()) grow();
+            Slot& slot = slots_[place_of(name)];
+            const bool is_new = !slot.is_used;
+            if (is_new) slot = {name, value, true}, ++count_;
+            return {&slot.value, is_new};
+        }
+        Value& operator[](const Name& name) { return *try_emplace(name, {}).first; }
+        void clear() { slots_.clear(), count_ = 0; }
+
+    private:
+        struct Slot {
+            Name name;
+            Value value = {};
+            bool is_used = false;
+        };
+        size_t place_of(const Name& name) const {
+            size_t at = HashOfName()(name) & (slots_.size() - 1);
+            while (slots_[at].is_used && !(slots_[at].name == name)) at = (at + 1) & (slots_.size() - 1);
+            return at;
+        }
+        void grow() {
+            std::vector<Slot> before(std::max<size_t>(64, 2 * slots_.size()));
+            before.swap(slots_);
+            for (const Slot& s : before) {
+                if (s.is_used) slots_[place_of(s.name)] = s;
+            }
+        }
+
+        std::vector<Slot> slots_;  // a power of two of them, at most half of them used
+        size_t count_ = 0;
     };
     struct Stem {
         std::string_view what, of;
@@ -91,10 +128,10 @@ private:
     std::string_view entry_;
     std::vector<Stem> stems_;
     std::map<Stem, int> index_of_stem_;
-    std::unordered_map<Name, int, HashOfName> buffers_;           // of all entries,
-    std::unordered_map<Name, int, HashOfName> buffers_of_entry_;  // and of this one
-    std::unordered_map<Name, Window, HashOfName> windows_;        // of this entry
-    std::vector<std::vector<int64_t>> accumulated_;               // in this entry, by buffer: offsets that have been added to
+    ByName<int> buffers_;                            // of all entries,
+    ByName<int> buffers_of_entry_;                   // and of this one
+    ByName<Window> windows_;                         // of this entry
+    std::vector<std::vector<int64_t>> accumulated_;  // in this entry, by buffer: offsets that have been added to
 };
 
 }  // namespace lockstep::passes

@@ -80,10 +80,12 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
 std::vector<Routine> in_three(const mesh::Mesh& mesh, const Routine& whole, const std::vector<std::string>& names,
                               RoutineKind last, const FuseLossOptions& options) {
     const std::vector<int> parts = divide(whole);
+    Routine without_ops = whole;
+    without_ops.ops.clear();
     std::vector<Routine> out;
     const RoutineKind kinds[] = {RoutineKind::Forward, RoutineKind::Loss, last};
     for (int i = 0; i < 3; ++i) {
-        Routine r = part_of(whole, parts, i, "");
+        Routine r = part_of(without_ops, whole.ops, parts, i, "");
         if (r.ops.empty()) continue;
         r.name = names[i];
         r.kind = kinds[i];

@@ -10,22 +10,22 @@ using ir::PortKind;
 using ir::Routine;
 using ir::TensorId;
 
-ir::Routine part_of(const Routine& whole, const std::vector<int>& part_of_op, int part, const std::string& prefix) {
-    const size_t n = whole.tensors.size();
+ir::Routine part_of(const Routine& without_ops, const std::vector<Op>& ops, const std::vector<int>& part_of_op, int part,
+                    const std::string& prefix) {
+    const size_t n = without_ops.tensors.size();
     std::vector<bool> made_here(n, false), made_before(n, false), made_elsewhere(n, false), read_here(n, false),
         read_elsewhere(n, false);
     for (size_t i = 0; i < part_of_op.size(); ++i) {
         const bool here = part_of_op[i] == part;
-        for (TensorId t : whole.ops[i].out) {
+        for (TensorId t : ops[i].out) {
             (here ? made_here : made_elsewhere)[t] = true;
             if (part_of_op[i] < part) made_before[t] = true;
         }
-        for (TensorId t : whole.ops[i].in) (here ? read_here : read_elsewhere)[t] = true;
+        for (TensorId t : ops[i].in) (here ? read_here : read_elsewhere)[t] = true;
     }
-    Routine r = whole;
-    r.ops.clear();
+    Routine r = without_ops;
     for (size_t i = 0; i < part_of_op.size(); ++i) {
-        if (part_of_op[i] == part) r.ops.push_back(whole.ops[i]);
+        if (part_of_op[i] == part) r.ops.push_back(ops[i]);
     }
     for (size_t t = 0; t < r.tensors.size(); ++t) {
         ir::Tensor& tensor = r.tensors[t];

@@ -11,8 +11,10 @@ namespace lockstep::passes {
 
 // The ops that have number `part` in `part_of_op`, in their order. A temporary that another part makes is read through a value
 // port, one that another part needs is written to one; the port is called `prefix` and the tensor's name. Parts keep the order
-// of their numbers: a port's tensor that an earlier part has written may be read.
-ir::Routine part_of(const ir::Routine& whole, const std::vector<int>& part_of_op, int part, const std::string& prefix);
+// of their numbers: a port's tensor that an earlier part has written may be read. `without_ops` is the routine whose ops these
+// are: it is copied for each part, and ops are large.
+ir::Routine part_of(const ir::Routine& without_ops, const std::vector<ir::Op>& ops, const std::vector<int>& part_of_op, int part,
+                    const std::string& prefix);
 
 // Has its routine been divided into parts, of which it is one?
 inline bool is_a_part(const ir::Program& program, size_t routine) {

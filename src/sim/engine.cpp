@@ -128,6 +128,10 @@ private:
         const std::vector<bool>& ended = ended_[static_cast<size_t>(rank)];
         for (const int other : players_of_[static_cast<size_t>(rank)]) {
             const Player& o = players_[static_cast<size_t>(other)];
+            if (keeps_events_) {  // events of one moment keep their order
+                wake(other);
+                continue;
+            }
             if (o.phase != Phase::Waiting || (o.blocked_by >= 0 && !ended[static_cast<size_t>(o.blocked_by)])) continue;
             awake_.push_back(other);
         }
@@ -241,7 +245,8 @@ private:
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (const int other : players_of_[static_cast<size_t>(member)]) {
                 const Player& o = players_[static_cast<size_t>(other)];
-                if (o.phase == Phase::Gathering && o.piece().group == p.piece().group) awake_.push_back(other);
+                if (keeps_events_) wake(other);
+                else if (o.phase == Phase::Gathering && o.piece().group == p.piece().group) awake_.push_back(other);
             }
         }
     }

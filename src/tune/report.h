@@ -25,7 +25,8 @@ struct Row {
 
 // The plan that `lockstep plan` prints, on the problem's machine.
 planning::Plan full_plan(const Problem& problem, const compile::Config& config);
-Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice);
+// `bytes`: of the rank with the most, where they are known; devices' buffers then get no offsets, on which no time depends.
+Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice, std::optional<int64_t> bytes = {});
 
 // The best of `found`, fastest first.
 std::vector<Row> rows_of(const Problem& problem, const Found& found);
