@@ -292,6 +292,11 @@ double with_host(double played_s, const Cluster& cluster, int64_t ranks) {
 
 namespace {
 
+// Do hosts give the calls of a step to their devices at the same times?
+bool loads_alike(const Host& a, const Host& b) {
+    return a.launch_s == b.launch_s && a.collective_s == b.collective_s && a.microbatch_s == b.microbatch_s;
+}
+
 // An entry of all programs as work for the engine.
 class Job {
 public:
@@ -300,11 +305,9 @@ public:
         : programs_(programs),
           cluster_(&cluster),
           rank_threads_(rank_threads),
-          first_launch_s_(cluster.host.launch_s),
-          first_microbatch_s_(cluster.host.microbatch_s),
+          first_host_(cluster.host),
           first_beside_collective_(cluster.beside_collective),
-          launch_s_(first_launch_s_),
-          microbatch_s_(first_microbatch_s_),
+          host_(first_host_),
           groups_(programs),
           entries_(programs.size()),
           profiles_(programs.size()),
@@ -335,9 +338,9 @@ public:
             }
         }
         cluster_ = &cluster;
-        const bool is_loaded = cluster.host.launch_s == launch_s_ && cluster.host.microbatch_s == microbatch_s_;
-        bool differs = !cluster.devices || cluster.host.launch_s != first_launch_s_ ||
-                       cluster.host.microbatch_s != first_microbatch_s_ || cluster.beside_collective != first_beside_collective_;
+        const bool is_loaded = loads_alike(cluster.host, host_);
+        bool differs =
+            !cluster.devices || !loads_alike(cluster.host, first_host_) || cluster.beside_collective != first_beside_collective_;
         for (size_t i = 0; i < programs_.size(); ++i) {
             profiles_[i] = profiles_on(i, cluster, {});
             if (!is_loaded) {
@@ -351,7 +354,7 @@ public:
                 differs = differs || segments != first_[i][r];
             }
         }
-        launch_s_ = cluster.host.launch_s, microbatch_s_ = cluster.host.microbatch_s;
+        host_ = cluster.host;
         return differs;
     }
 
@@ -387,8 +390,9 @@ private:
     const std::vector<ir::Program>& programs_;
     const Cluster* cluster_;
     const compile::RankThreads rank_threads_;
-    const double first_launch_s_, first_microbatch_s_, first_beside_collective_;
-    double launch_s_, microbatch_s_;                        // with which it is loaded
+    const Host first_host_;
+    const double first_beside_collective_;
+    Host host_;                                             // with which it is loaded
     std::vector<std::vector<std::vector<Segment>>> first_;  // by rank and routine, once it has moved
     const Groups groups_;
     std::vector<const ir::Entry*> entries_;
