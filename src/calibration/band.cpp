@@ -94,6 +94,10 @@ std::string text_of_class(const planning::Plan& plan) {
         for (const int i : constants.of(sources)) {
             const FittedConstant& c = constants[static_cast<size_t>(i)];
             if (c.file != source.path) continue;  // another file has its own
+            const bool is_used =
+                c.known.key.starts_with("rates.") ||
+                (!plan.cluster.stack.attention.empty() && c.known.key.starts_with("attention." + plan.cluster.stack.attention));
+            if (!is_used) continue;
             const bool is_fitted = c.known.low > 0 && c.known.high > c.known.low;
             const double low = is_fitted ? c.known.low : c.known.prior * std::exp(-c.known.spread),
                          high = is_fitted ? c.known.high : c.known.prior * std::exp(c.known.spread);

@@ -105,6 +105,8 @@ public:
     double unneeded_s(const ir::Routine& backward) const {
         if (backward.kind != ir::RoutineKind::Backward && backward.kind != ir::RoutineKind::BackwardInput) return 0;
         const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
+        const auto is_again = [](const ir::Op& op) { return op.attrs.contains("recomputed"); };
+        if (std::none_of(backward.ops.begin(), backward.ops.end(), is_again)) return 0;
         const auto is_frame = [](const ir::Port& port) { return port.kind == ir::PortKind::Frame; };
         if (!forward || std::any_of(forward->ports.begin(), forward->ports.end(), is_frame)) return 0;
         double tail_s = 0;

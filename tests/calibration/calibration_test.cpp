@@ -286,7 +286,7 @@ TEST(Band, IsWiderForPartsThatFewRunsWereOn) {
     EXPECT_GT(unseen, std::sqrt(2) * calibration::kNeverSeen) << "chip and network";
     const Finished text = s.lockstep(std::string("plan ") + LOCKSTEP_SOURCE_DIR + "/recipes/llama3_8b.toml --cluster " +
                                      LOCKSTEP_SOURCE_DIR + "/clusters/mi300x.toml");
-    EXPECT_TRUE(has(text.out, "Class amd_cdna3 says: product_efficiency 0.5")) << text.out;
+    EXPECT_TRUE(has(text.out, "Class amd_cdna3 says: bandwidth_efficiency 0.8")) << text.out;
     EXPECT_TRUE(has(text.out, "No run was ever compared with a plan of: chip mi300x, network mi300x")) << text.out;
 }
 
