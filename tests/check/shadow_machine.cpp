@@ -207,33 +207,36 @@ private:
         }
     }
 
-    // The streams of the entry, and the snapshot that is copied beside it.
+    // The queues of the entry, and behind them the snapshot that is copied at the same time.
+    static constexpr size_t kSnapshot = kStepQueues;
+    using Streams = std::array<Running, kStepQueues + 1>;
     void run(const ir::Entry& e, const ir::Entry* beside) {
-        std::array<Running, 3> streams;
+        Streams streams;
         for (Running& s : streams) s.entry = &e;
-        streams[2].entry = beside;
+        streams[kSnapshot].entry = beside;
         for (size_t i = 0; i < e.calls.size(); ++i) streams[static_cast<size_t>(e.calls[i].queue)].calls.push_back(i);
-        for (size_t i = 0; beside && i < beside->calls.size(); ++i) streams[2].calls.push_back(i);
+        for (size_t i = 0; beside && i < beside->calls.size(); ++i) streams[kSnapshot].calls.push_back(i);
         std::vector<bool> ended(e.calls.size(), false);
         while (true) {
             std::vector<size_t> ready;
-            for (size_t s = 0; s < 3; ++s) {
+            for (size_t s = 0; s < streams.size(); ++s) {
                 if (streams[s].done()) continue;
                 const ir::Call& c = streams[s].entry->calls[streams[s].calls[streams[s].next]];
-                const bool waits = s < 2 && std::any_of(c.waits.begin(), c.waits.end(), [&](int w) { return !ended[w]; });
-                const bool held_up = s < 2 && routine(c).kind == RoutineKind::Update && !streams[2].done();
+                const bool waits =
+                    s != kSnapshot && std::any_of(c.waits.begin(), c.waits.end(), [&](int w) { return !ended[w]; });
+                const bool held_up = s != kSnapshot && routine(c).kind == RoutineKind::Update && !streams[kSnapshot].done();
                 if (!waits && !held_up) ready.push_back(s);
             }
             if (ready.empty()) break;
             Running& s = streams[choose(ready, streams)];
             const size_t call = s.calls[s.next];
-            if (half(s) && &s != &streams[2]) ended[call] = true;
+            if (half(s) && &s != &streams[kSnapshot]) ended[call] = true;
         }
         for (const Running& s : streams) {
             if (!s.done()) throw Broken("calls wait for each other");
         }
     }
-    size_t choose(const std::vector<size_t>& ready, const std::array<Running, 3>& streams) {
+    size_t choose(const std::vector<size_t>& ready, const Streams& streams) {
         const auto at = [&](size_t s) { return streams[s].calls[streams[s].next]; };
         switch (order_) {
             case Order::ComputeFirst: return ready.front();
@@ -241,8 +244,8 @@ private:
             case Order::Random: return ready[random_() % ready.size()];
             case Order::OfTheList: break;
         }
-        if (ready.back() == 2) return 2;
-        return ready.size() == 2 && at(1) < at(0) ? 1 : ready.front();
+        if (ready.back() == kSnapshot) return kSnapshot;
+        return *std::min_element(ready.begin(), ready.end(), [&](size_t a, size_t b) { return at(a) < at(b); });
     }
 
     // Half an op of the stream's call. True: the call has ended.

@@ -3,7 +3,7 @@
 // computed the same. Knows nothing of the prover: addresses are taken as the executor takes them, at each op.
 //
 // An op takes a while: it reads its operands when it begins and when it ends, and its workspace and results are in use in
-// between, while the other stream goes on. A result over an operand that its kernel may not overwrite is a value of its own each
+// between, while other queues go on. A result over an operand that its kernel may not overwrite is a value of its own each
 // time. What other ranks send is one value for each receive.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace lockstep::check_test {
 
-// Which stream goes on where both can.
+// Which queue goes on where several can.
 enum class Order { OfTheList, ComputeFirst, CommFirst, Random };
 constexpr int kOrders = 4;
 
