@@ -174,7 +174,7 @@ TEST(CliPlan, BigLayoutsNeedNoDevices) {
     const nlohmann::json j = f.json();
     EXPECT_NEAR(j["step_time_s"].get<double>(), 34.5, 2);
     EXPECT_NEAR(j["mfu"].get<double>(), 0.23, 0.015);
-    EXPECT_NEAR(j["exposed_communication_s"].get<double>(), 14, 1.5);
+    EXPECT_NEAR(j["exposed_communication_s"].get<double>(), 5.6, 1.5);
     EXPECT_LT(j["step_time_low_s"], j["step_time_s"]);
     EXPECT_GT(j["step_time_high_s"], j["step_time_s"]);
     EXPECT_TRUE(f.json()["declared"]);

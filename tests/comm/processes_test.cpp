@@ -210,7 +210,7 @@ TEST(CommProcesses, HostsSendWhatTheTableCounts) {
 // Tags are counted before anything is sent.
 TEST(CommProcesses, MoreGroupsThanTagsAreRefused) {
     Network network({0, 1});
-    network.most_tag = 4;  // two groups, of two queues each
+    network.most_tag = 2 * kChannels;  // two groups, of all queues each
     std::vector<std::string> said(2);
     std::vector<std::thread> threads;
     for (int process = 0; process < 2; ++process) {

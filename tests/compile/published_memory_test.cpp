@@ -83,7 +83,7 @@ TEST(PublishedMemory, StageKHoldsPLessKMicrobatches) {
     }
     // docs/published_memory.md: the arenas of three stages, in MiB.
     const auto reports = reports_with({});
-    for (const auto& [stage, mib] : {std::pair<size_t, double>{0, 38317.7}, {1, 36183.5}, {15, 33322.0}})
+    for (const auto& [stage, mib] : {std::pair<size_t, double>{0, 38317.7}, {1, 36183.5}, {15, 33370.0}})
         EXPECT_NEAR(static_cast<double>(reports[stage].total_bytes) / static_cast<double>(kMiB), mib, 0.05) << stage;
     // As logged the slope is 300 MiB, of which 6 layers' inputs are 288.
     EXPECT_EQ(kLayers * policies[0].saved, 288 * kMiB);
