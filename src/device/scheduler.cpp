@@ -8,7 +8,8 @@
 namespace lockstep::device {
 namespace {
 
-constexpr uint64_t kGivenForOneRun = 8;  // on average, before giving runs a piece
+constexpr uint64_t kGivenForOneRun = 8;         // on average, before giving runs a piece
+constexpr uint64_t kQueuesForOneThatLags = 12;  // on average, one that runs only where no other can
 
 }  // namespace
 
@@ -31,7 +32,9 @@ Scheduler::~Scheduler() {
 
 int Scheduler::add_queue() {
     const std::lock_guard lock(mutex_);
-    queues_.emplace_back().rank = random_();
+    Queue& q = queues_.emplace_back();
+    q.lags = random_() % kQueuesForOneThatLags == 0;
+    q.rank = q.lags ? 0 : random_();
     return static_cast<int>(queues_.size()) - 1;
 }
 
@@ -54,7 +57,7 @@ void Scheduler::wait(int queue, Ticket ticket) {
 
 std::shared_ptr<Scheduler::Piece> Scheduler::next() {
     if (random_() % pieces_of_an_order_ == 0) {
-        for (Queue& q : queues_) q.rank = random_();
+        for (Queue& q : queues_) q.rank = q.lags ? 0 : random_();
     }
     const auto is_done = [](const Ticket& t) { return t->done; };
     const Queue* best = nullptr;

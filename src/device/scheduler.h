@@ -42,6 +42,7 @@ private:
     struct Queue {
         std::deque<std::shared_ptr<Piece>> pieces;  // that have not run to their end
         std::vector<Ticket> waits;                  // of the next piece
+        bool lags = false;                          // runs only where no other can
         uint64_t rank = 0;                          // among those that could go on the highest does
     };
 

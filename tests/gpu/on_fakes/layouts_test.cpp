@@ -69,9 +69,8 @@ TEST(GpuGraphs, HaveTheBitsOfSingleCalls) {
 TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     const auto drawn = [](uint64_t seed) {
         std::optional<Draw> d = draw(seed, Dtype::F32);
-        if (!d || d->compiled.layout.ranks > 2) return std::optional<Draw>();  // of more, a queue seldom lags on all ranks
+        if (!d || d->compiled.layout.ranks > 4) return std::optional<Draw>();  // a step of more takes seconds on the emulator
         d->recipe.set("validation.enable", "false");                           // one step of training is run
-        d->recipe.set("runtime.debug_fill", "true");  // what lies in freed bytes may be what is gathered there again
         d->compiled = compile_for_gpu(d->recipe);
         return d;
     };
@@ -80,7 +79,7 @@ TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     };
     const LeftOutWaits left = leave_out_waits({drawn, in_order, 4, 6, 60});
     EXPECT_GE(left.needed, 8);
-    EXPECT_GE(left.seen, left.needed * 0.9) << left.missed;
+    EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
 
 TEST(GpuSteps, AGpuThatIsTooSmallIsNamed) {
