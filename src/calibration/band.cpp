@@ -98,9 +98,8 @@ std::string text_of_class(const planning::Plan& plan) {
                 c.known.key.starts_with("rates.") ||
                 (!plan.cluster.stack.attention.empty() && c.known.key.starts_with("attention." + plan.cluster.stack.attention));
             if (!is_used) continue;
-            const bool is_fitted = c.known.low > 0 && c.known.high > c.known.low;
-            const double low = is_fitted ? c.known.low : c.known.prior * std::exp(-c.known.spread),
-                         high = is_fitted ? c.known.high : c.known.prior * std::exp(c.known.spread);
+            const double low = c.is_fitted() ? c.known.low : c.known.prior * std::exp(-c.known.spread),
+                         high = c.is_fitted() ? c.known.high : c.known.prior * std::exp(c.known.spread);
             const std::string key = c.known.key.substr(c.known.key.starts_with("rates.") ? 6 : 0);
             numbers.push_back(fmt::format("{} {:.3g} ({:.3g} to {:.3g})", key, c.value, low, high));
         }

@@ -9,12 +9,11 @@
 
 namespace lockstep::calibration {
 
-// Deviation of the logarithm of a step time that is left where all constants are known: of runs of sources that no constant was
-// fitted to, four in five or more lie within the band (docs/accuracy.md).
+// Deviation of the logarithm of a step time that is left where all constants are known (docs/accuracy.md).
 constexpr double kUnexplained = 0.03;
 
-// The same of each part of a machine (chip, network, stack) that no published run was held against, and of each that runs of
-// only one source were: from the bias of each left-out source (docs/accuracy.md, "The band").
+// The same of each part of a machine (chip, network, stack) that no published run was compared with, and of each that runs of
+// only one source were. The spreads of the part's constants are in the band as well (docs/accuracy.md, "The band").
 constexpr double kNeverSeen = 0.02, kOfOneSource = 0.015;
 // In place of kNeverSeen, if the files of a machine give no spread of any number.
 constexpr double kNoSpread = 0.13;

@@ -41,8 +41,8 @@ toml::table* table_of(toml::table& tables, const std::string& key) {
 
 std::string last_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-// The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one
-// of whose `ops`, is the name; of [[attention]] the one whose `kernel` is, with "_backward" behind it for the backward. Null: there is none.
+// The number that `key` names in a file's tables: names with dots between. Of an array of tables the name is the table's
+// `ranks`, one of its `ops`, or its `kernel`, with "_backward" behind it if its op is a backward. Null: there is none.
 toml::node* find_number(toml::table& tables, const std::string& key) {
     toml::table* table = table_of(tables, key);
     toml::node* node = table ? table->get(last_name(key)) : nullptr;
@@ -100,8 +100,7 @@ std::vector<double> Constants::values() const {
 
 std::vector<double> Constants::spreads() const {
     std::vector<double> out;
-    for (const FittedConstant& c : all_)
-        out.push_back(c.known.low > 0 && c.known.high > c.known.low ? std::log(c.known.high / c.known.low) / 2 : c.known.spread);
+    for (const FittedConstant& c : all_) out.push_back(c.is_fitted() ? std::log(c.known.high / c.known.low) / 2 : c.known.spread);
     return out;
 }
 

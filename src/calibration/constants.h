@@ -14,6 +14,8 @@ struct FittedConstant {
     std::string file;  // that holds it
     sim::Constant known;
     double value = 0;
+
+    bool is_fitted() const { return known.low > 0 && known.high > known.low; }
 };
 
 // The constants of machines, each of one file and counted once.

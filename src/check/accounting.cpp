@@ -246,11 +246,12 @@ private:
     void contribute(int i, const ir::Routine& r, int port, const ir::Binding& b, Parts& before) {
         const ir::Call& c = e_.calls[i];
         Gradient& g = gradients_[b.buffer];
+        const Part part = part_of(r, c);
         for (ir::TensorId t : r.port_tensors(port)) {
             std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
             if (b.fresh) parts.clear();
-            parts.insert(part_of(r, c));
-            if (!before[r.tensors[t].offset_bytes].insert(part_of(r, c)).second)
+            parts.insert(part);
+            if (!before[r.tensors[t].offset_bytes].insert(part).second)
                 fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
         }
         if (g.finished) fail(i, "adds to gradients that are reduced already");

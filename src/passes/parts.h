@@ -16,7 +16,7 @@ namespace lockstep::passes {
 ir::Routine part_of(const ir::Routine& without_ops, const std::vector<ir::Op>& ops, const std::vector<int>& part_of_op, int part,
                     const std::string& prefix);
 
-// Has its routine been divided into parts, of which it is one?
+// Is the routine one of several parts?
 inline bool is_a_part(const ir::Program& program, size_t routine) {
     const std::vector<ir::Routine>& all = program.routines;
     return all[routine].part > 0 || (routine + 1 < all.size() && all[routine + 1].part == 1);
