@@ -163,7 +163,8 @@ cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cl
 accuracy: configure   ## plans held against data/published_runs.csv: writes the tables of docs/accuracy.md; some ten minutes
 	$(build) --target lockstep
 	build/release/lockstep calibrate --rows data/published_runs.csv --leave-out --json > build/accuracy.json
-	python3 scripts/accuracy.py build/accuracy.json docs/accuracy.md
+	build/release/lockstep calibrate --rows data/unfitted_runs.csv --no-fit --json > build/unfitted.json
+	python3 scripts/accuracy.py build/accuracy.json build/unfitted.json docs/accuracy.md
 
 papers: configure     ## what publications measured, planned: writes the tables of docs/papers.md; a minute
 	$(build) --target lockstep

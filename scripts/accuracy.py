@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/accuracy.md from what `lockstep calibrate` printed.
 
-usage: scripts/accuracy.py CALIBRATED.json docs/accuracy.md
+usage: scripts/accuracy.py CALIBRATED.json UNFITTED.json docs/accuracy.md
 The tables stand between lines `<!-- begin NAME -->` and `<!-- end NAME -->`; all else of the page stays as it is.
 """
 import json
+import math
 import re
 import sys
 
@@ -43,6 +44,20 @@ def sources(data):
               f"- Other sources: {len(others)} runs, {percent(quantile(others, 0.5))}, {percent(quantile(others, 0.9))}.",
               f"- Left out: the mean of the main sources' medians is {percent(sum(medians) / len(medians))}.",
               f"- The band covers {percent(data['left_out']['coverage'])} of the runs of left-out sources."]
+    return lines
+
+
+def unfitted(data):
+    lines = ["| source | runs | median, 90th percentile | bias | rank correlation | in the band | one utilization a chip |",
+             "|---|---|---|---|---|---|---|"]
+    one = {e["source"]: e for e in data["one_utilization"]}
+    for e in data["planned"]:
+        if e["source"] == "all":
+            continue
+        inside = [abs(math.log(r["ratio"])) <= 1.2816 * r["deviation"] for r in data["runs"] if r["source"] == e["source"]]
+        u = one[e["source"]]
+        lines.append(f"| {e['source']} | {e['runs']} | {percent(e['median'])}, {percent(e['ninetieth'])} | {percent(e['bias'], True)} | "
+                     f"{e['rank_correlation']:.2f} | {percent(sum(inside) / len(inside))} | {percent(u['median'])}, {percent(u['ninetieth'])} |")
     return lines
 
 
@@ -97,15 +112,18 @@ def main():
     with open(sys.argv[1]) as f:
         data = json.load(f)
     with open(sys.argv[2]) as f:
+        never_fitted = json.load(f)
+    with open(sys.argv[3]) as f:
         page = f.read()
-    for name, table in (("sources", sources), ("choices", choices), ("constants", constants), ("not_planned", not_planned), ("memory", memory)):
+    for name, table in (("sources", sources), ("unfitted", lambda _: unfitted(never_fitted)), ("choices", choices),
+                        ("constants", constants), ("not_planned", not_planned), ("memory", memory)):
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
         if not pattern.search(page):
-            sys.exit(f"{sys.argv[2]}: has no lines {begin} and {end}")
+            sys.exit(f"{sys.argv[3]}: has no lines {begin} and {end}")
         text = "\n".join([begin, ""] + table(data) + ["", end])
         page = pattern.sub(lambda _: text, page)
-    with open(sys.argv[2], "w") as f:
+    with open(sys.argv[3], "w") as f:
         f.write(page)
 
 

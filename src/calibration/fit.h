@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "calibration/constants.h"
@@ -18,11 +19,23 @@ struct Fit {
     std::vector<double> spreads() const;  // by constant: deviation of its logarithm
 };
 
-// `used[i]`: does run i count? `begin`: where the search starts. Deterministic.
-Fit fit(const std::vector<PreparedRun>& runs, const std::vector<bool>& used, const Constants& constants,
-        const std::vector<double>& begin, const std::function<void(int round, double cost)>& progress = {});
+// Runs and the constants that they may fit. Each run is loaded once, and then played again with other values.
+class Fitting {
+public:
+    // `begin`: where each fit begins.
+    Fitting(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin);
+    ~Fitting();
+    // `used[i]`: does run i count? Deterministic.
+    Fit fit(const std::vector<bool>& used, const std::function<void(int round, double cost)>& progress = {}) const;
+    // Planned over measured step time of each run, with these values; 0 where it was not measured or cannot be planned.
+    std::vector<double> ratios(const std::vector<double>& values) const;
 
-// Planned over measured step time of each run, with these values; 0 where it was not measured or cannot be planned.
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// Fitting::ratios(), of values that are asked for once.
 std::vector<double> ratios(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& values);
 
 }  // namespace lockstep::calibration

@@ -42,8 +42,7 @@ PreparedRun prepare(const Run& run, const ClusterFiles& files) {
 }
 
 double step_s(const PreparedRun& run, const sim::Cluster& cluster) {
-    const sim::Simulated s = sim::simulate(run.compiled.programs, ir::EntryKind::Train, cluster, run.rank_threads);
-    return planning::step_s(run.compiled, s);
+    return planning::step_s(run.compiled, sim::time_of(run.compiled.programs, ir::EntryKind::Train, cluster, run.rank_threads));
 }
 
 }  // namespace lockstep::calibration

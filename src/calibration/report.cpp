@@ -61,7 +61,30 @@ std::vector<sim::Part> Seen::parts_of(const PreparedRun& run) const {
     return out;
 }
 
-LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin,
+std::vector<double> deviations(const std::vector<PreparedRun>& runs, const Constants& constants, const Planned& planned,
+                               const std::vector<double>& spreads, const Seen* seen) {
+    std::vector<double> out(runs.size(), 0);
+    parallel_for(runs.size(), [&](size_t i) {
+        const PreparedRun& r = runs[i];
+        if (planned.ratios[i] == 0) return;
+        const std::vector<sim::Part> parts = seen ? seen->parts_of(r) : calibration::parts_of(r.parts, r.compiled.layout.ranks);
+        out[i] = deviation_of(planned.ratios[i] * r.run->step_time_s, r.compiled, r.rank_threads, constants, r.sources,
+                              planned.values, spreads, parts);
+    });
+    return out;
+}
+
+double coverage(const std::vector<double>& ratios, const std::vector<double>& deviations) {
+    double inside = 0, count = 0;
+    for (size_t i = 0; i < ratios.size(); ++i) {
+        if (ratios[i] == 0) continue;
+        const Band band = band_around(ratios[i], deviations[i]);
+        ++count, inside += band.low_s <= 1 && 1 <= band.high_s;
+    }
+    return count > 0 ? inside / count : 0;
+}
+
+LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const Fitting& fitting,
                           const Progress& progress) {
     std::set<std::string> sources;
     for (const PreparedRun& r : runs) {
@@ -69,31 +92,22 @@ LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants&
     }
     LeftOut out;
     out.ratios.assign(runs.size(), 0), out.deviations.assign(runs.size(), 0);
-    double covered = 0, count = 0;
     for (const std::string& source : sources) {
         std::vector<bool> used;
         for (const PreparedRun& r : runs) used.push_back(r.run->source != source);
-        const Fit others = fit(runs, used, constants, begin);
-        const std::vector<double> all = ratios(runs, constants, others.values), spreads = others.spreads();
-        const Seen seen(runs, used);
-        parallel_for(runs.size(), [&](size_t i) {
-            if (used[i] || all[i] == 0) return;
-            out.ratios[i] = all[i];
-            out.deviations[i] = deviation_of(all[i] * runs[i].run->step_time_s, runs[i].compiled, runs[i].rank_threads, constants,
-                                             runs[i].sources, others.values, spreads, seen.parts_of(runs[i]));
-        });
-        std::vector<double> own;
+        const Fit others = fitting.fit(used);
+        Planned own{others.values, fitting.ratios(others.values)};
         for (size_t i = 0; i < runs.size(); ++i) {
-            if (used[i] || all[i] == 0) continue;
-            own.push_back(all[i]), ++count;
-            const Band band = band_around(all[i], out.deviations[i]);
-            if (band.low_s <= 1 && 1 <= band.high_s) ++covered;
+            if (used[i]) own.ratios[i] = 0;
         }
-        const Errors errors = errors_of(own);
+        const Seen seen(runs, used);
+        const std::vector<double> of_own = deviations(runs, constants, own, others.spreads(), &seen);
+        for (size_t i = 0; i < runs.size(); ++i) out.ratios[i] += own.ratios[i], out.deviations[i] += of_own[i];
+        const Errors errors = errors_of(own.ratios);
         out.mean_of_medians += errors.median / static_cast<double>(sources.size());
         if (progress) progress(fmt::format("without {}: its runs {:.1f} %", source, 100 * errors.median));
     }
-    out.coverage = count > 0 ? covered / count : 0;
+    out.coverage = coverage(out.ratios, out.deviations);
     return out;
 }
 

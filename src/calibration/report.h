@@ -44,8 +44,15 @@ private:
     std::map<std::string, sim::Part> all_;
 };
 
+// Of the logarithm of each run's step, by run, as a plan's band has it; 0 where there is no ratio. `seen`: how often parts were
+// compared with runs; null: as their files say.
+std::vector<double> deviations(const std::vector<PreparedRun>& runs, const Constants& constants, const Planned& planned,
+                               const std::vector<double>& spreads, const Seen* seen = nullptr);
+// Share of the measured step times that lie in the bands around the planned ones.
+double coverage(const std::vector<double>& ratios, const std::vector<double>& deviations);
+
 using Progress = std::function<void(const std::string& line)>;
-LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin,
+LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const Fitting& fitting,
                           const Progress& progress);
 
 // The multiplier that these runs give the plans of their machine.

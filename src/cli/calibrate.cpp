@@ -66,6 +66,7 @@ struct Calibrated {
     calibration::Planned before, after;
     std::optional<calibration::Fit> fit;
     std::optional<calibration::LeftOut> left_out;
+    std::vector<double> deviations;  // of the plans with the constants of the files, if nothing is fitted
 };
 
 Calibrated calibrated(const CalibrateArgs& args) {
@@ -79,16 +80,19 @@ Calibrated calibrated(const CalibrateArgs& args) {
     c.before.values = c.constants.values();
     c.before.ratios = calibration::ratios(c.runs, c.constants, c.before.values);
     c.after = c.before;
-    if (args.fits && !args.multiplier) {
-        const std::vector<bool> used(c.runs.size(), true);
-        c.fit = calibration::fit(c.runs, used, c.constants, c.before.values, [](int round, double cost) {
+    const bool fits = args.fits && !args.multiplier;
+    if (!args.fits) c.deviations = calibration::deviations(c.runs, c.constants, c.before, c.constants.spreads());
+    if (!fits && !args.leaves_out) return c;
+    const calibration::Fitting fitting(c.runs, c.constants, c.before.values);
+    if (fits) {
+        c.fit = fitting.fit(std::vector<bool>(c.runs.size(), true), [](int round, double cost) {
             telemetry::info(fmt::format("fit, round {}: weighted squares {:.1f}", round, cost));
         });
-        c.after = {c.fit->values, calibration::ratios(c.runs, c.constants, c.fit->values)};
+        c.after = {c.fit->values, fitting.ratios(c.fit->values)};
     }
     if (args.leaves_out)
-        c.left_out = calibration::leave_sources_out(c.runs, c.constants, c.after.values,
-                                                    [](const std::string& line) { telemetry::info(line); });
+        c.left_out =
+            calibration::leave_sources_out(c.runs, c.constants, fitting, [](const std::string& line) { telemetry::info(line); });
     return c;
 }
 
@@ -166,6 +170,9 @@ void print(const Calibrated& c, const CalibrateArgs& args) {
     if (c.left_out) ways.emplace_back("fitted to other sources", c.left_out->ratios);
     ways.emplace_back("one utilization a chip", calibration::constant_utilization(c.runs));
     print_errors(c.runs, ways);
+    if (!c.deviations.empty())
+        fmt::print("{:.0f} % of the runs are in the bands of their plans\n",
+                   100 * calibration::coverage(c.before.ratios, c.deviations));
     if (c.left_out)
         fmt::print("mean of the medians with constants of other sources {:.1f} %; {:.0f} % of the runs in the band\n",
                    100 * c.left_out->mean_of_medians, 100 * c.left_out->coverage);
@@ -199,6 +206,7 @@ Json to_json(const Calibrated& c, const CalibrateArgs& args) {
         if (r.out_of_memory) row["out_of_memory"] = true;
         row["fits"] = c.runs[i].fits;
         if (c.left_out) row["left_out_ratio"] = c.left_out->ratios[i], row["left_out_deviation"] = c.left_out->deviations[i];
+        if (!c.deviations.empty()) row["deviation"] = c.deviations[i];
         for (const sim::Part& p : c.runs[i].parts) row["parts"].push_back(p.path.empty() ? p.name : p.path);
         runs.push_back(std::move(row));
     }
@@ -226,6 +234,7 @@ Json to_json(const Calibrated& c, const CalibrateArgs& args) {
                 {"choices", choices},
                 {"runs", runs},
                 {"not_planned", left_out}};
+    if (!c.deviations.empty()) out["coverage"] = calibration::coverage(c.before.ratios, c.deviations);
     if (c.left_out)
         out["left_out"] = {{"errors", errors_json(c.runs, c.left_out->ratios)},
                            {"mean_of_medians", c.left_out->mean_of_medians},

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/error.h"
 #include "base/round.h"
 #include "ir/timeline.h"
 #include "ops/algorithms.h"
@@ -104,11 +105,16 @@ public:
     // Of a layer that is recomputed only from its input: how long its forward's last product takes, and what follows it.
     double unneeded_s(const ir::Routine& backward) const {
         if (backward.kind != ir::RoutineKind::Backward && backward.kind != ir::RoutineKind::BackwardInput) return 0;
-        const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
-        const auto is_again = [](const ir::Op& op) { return op.attrs.contains("recomputed"); };
-        if (std::none_of(backward.ops.begin(), backward.ops.end(), is_again)) return 0;
+        const auto is_again = [&](const ir::Op& op) {
+            ops::MatmulShape shape;
+            return op.attrs.contains("recomputed") && ops::is_matmul(p_.mesh, backward, op, &shape);
+        };
         const auto is_frame = [](const ir::Port& port) { return port.kind == ir::PortKind::Frame; };
-        if (!forward || std::any_of(forward->ports.begin(), forward->ports.end(), is_frame)) return 0;
+        if (std::any_of(backward.ports.begin(), backward.ports.end(), is_frame) ||
+            std::none_of(backward.ops.begin(), backward.ops.end(), is_again))
+            return 0;
+        const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
+        ensure(forward, "simulator: a block without a forward has a backward");
         double tail_s = 0;
         for (const ir::Op& op : forward->ops) {
             if (ir::is_view(*forward, op)) continue;

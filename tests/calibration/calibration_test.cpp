@@ -152,7 +152,7 @@ TEST(Fit, FindsTheConstantsThatMadeTheRuns) {
     const std::vector<double> times = calibration::ratios(guess.runs, guess.constants, truth);
     const Prepared p(s.write("t.csv", table_of(cluster, [&](size_t i) { return times[i]; })));
     const std::vector<bool> used(p.runs.size(), true);
-    const calibration::Fit f = calibration::fit(p.runs, used, p.constants, p.constants.values());
+    const calibration::Fit f = calibration::Fitting(p.runs, p.constants, p.constants.values()).fit(used);
     for (size_t k = 0; k < truth.size(); ++k) {
         const std::string& key = p.constants[k].known.key;
         if (key == "rates.product_efficiency") {
@@ -167,7 +167,7 @@ TEST(Fit, FindsTheConstantsThatMadeTheRuns) {
     }
     EXPECT_LT(calibration::errors_of(calibration::ratios(p.runs, p.constants, f.values)).ninetieth, 0.02);
     // The same again, to the bit.
-    EXPECT_EQ(calibration::fit(p.runs, used, p.constants, p.constants.values()).values, f.values);
+    EXPECT_EQ(calibration::Fitting(p.runs, p.constants, p.constants.values()).fit(used).values, f.values);
 }
 
 // Eight runs of one source tell less than eight sources: two runs of another pull more than two eighths as hard.
@@ -185,7 +185,7 @@ TEST(Fit, RunsOfOneSourceShareAnError) {
     const std::vector<double> times = calibration::ratios(guess.runs, guess.constants, guess.constants.values());
     const Prepared p(s.write("t.csv", table([&](size_t i) { return times[i] * (i < 8 ? 1 : 1.04); })));
     const calibration::Fit f =
-        calibration::fit(p.runs, std::vector<bool>(p.runs.size(), true), p.constants, p.constants.values());
+        calibration::Fitting(p.runs, p.constants, p.constants.values()).fit(std::vector<bool>(p.runs.size(), true));
     const std::vector<double> ratios = calibration::ratios(p.runs, p.constants, f.values);
     const double of_many = std::log(ratios[0]), of_few = -std::log(ratios[8]);
     EXPECT_GT(of_many, 0.4 * of_few) << "a quarter if all runs weighed the same";
@@ -232,6 +232,7 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     EXPECT_LE(m.ninetieth, 0.10);
     EXPECT_LE(o.median, 0.10);
     EXPECT_LE(o.ninetieth, 0.25);
+    EXPECT_GE(j["coverage"], 0.7);
     double loss = 0, good = 0;
     for (const auto& c : j["choices"]) {
         loss += c["loss"].get<double>(), good += c["loss"] <= 0.05;
@@ -307,6 +308,23 @@ TEST(Band, OfAMachineOfUnknownSpreads) {
 }
 
 // Every shipped file says how many of the table's runs were on what it describes.
+// Runs on a chip and with software of which no constant has seen a run together.
+TEST(PublishedRuns, ThatNoConstantWasFittedToArePlanned) {
+    Scratch s;
+    const std::string source = LOCKSTEP_SOURCE_DIR;
+    const auto f =
+        s.lockstep("calibrate --rows " + source + "/data/unfitted_runs.csv --folder " + source + "/clusters --no-fit --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json();
+    std::vector<double> ratios;
+    for (const auto& run : j["runs"]) ratios.push_back(run["ratio"]);
+    const calibration::Errors e = calibration::errors_of(ratios);
+    EXPECT_EQ(e.count, 70);
+    EXPECT_LE(e.median, 0.05);
+    EXPECT_LE(e.ninetieth, 0.10);
+    EXPECT_GE(j["coverage"], 0.7);
+}
+
 TEST(PublishedRuns, AreCountedInTheFilesOfTheirMachines) {
     const std::string source = LOCKSTEP_SOURCE_DIR;
     std::map<std::string, std::set<std::string>> sources;
