@@ -56,6 +56,7 @@ public:
             emit_scatters(static_cast<int>(i));
         }
         move_gathers_ahead();
+        move_sums_to_makers();
         return true;
     }
     const std::vector<bool>& overlaps() const { return overlaps_; }
@@ -201,9 +202,13 @@ private:
                 i == 1 ? "the blocks of the others, one after the other, beside the products" : "";
         };
         permute(1);
-        for (int64_t i = 0; i < members; ++i) {
+        const auto block_of_rolled = [&](int64_t i) {
             const TensorId block = make_block(numbered(name, i), own, dim, gather.group);
             emit(gather, ir::kBlock, {rolled[static_cast<size_t>(i)]}, block, {{"dim", at}, {"shift", int64_t{0}}});
+            return block;
+        };
+        for (int64_t i = 0; i < members; ++i) {
+            const TensorId block = block_of_rolled(i);
             blocks.push_back(block);
             for (size_t p : products) results[p].push_back(on_blocks(old_[p], {{whole, block}}, dim, gather.group, i));
             if (i + 1 < members) permute(i + 2);
@@ -215,7 +220,10 @@ private:
         const std::vector<size_t>& readers = readers_[static_cast<size_t>(whole)];
         const bool read_whole =
             std::any_of(readers.begin(), readers.end(), [&](size_t reader) { return !replaced_.contains(reader); });
-        if (read_whole) emit(gather, "join_blocks", blocks, whole, {{"dim", at}});
+        if (!read_whole) return;
+        // The last blocks are views in this part. The others are so again: a view that crosses from part to part is a copy.
+        for (int64_t i = 0; i + 1 < members; ++i) blocks[static_cast<size_t>(i)] = block_of_rolled(i);
+        emit(gather, "join_blocks", blocks, whole, {{"dim", at}});
     }
 
     // The blocks of the scatters whose operands are there now.
@@ -277,6 +285,22 @@ private:
             std::rotate(first, last, last + 1);
             overlaps_.erase(overlaps_.begin() + static_cast<long>(i));
             overlaps_.insert(overlaps_.begin() + static_cast<long>(to), true);
+        }
+    }
+
+    // Each sum of gradients comes just behind the op that makes what it adds, and so into the same part: one op can then do both.
+    void move_sums_to_makers() {
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            if (!ops::rule(r_.ops[i].kind).accumulates) continue;
+            const TensorId operand = r_.ops[i].in[0];
+            const auto makes = [&](const Op& op) { return std::find(op.out.begin(), op.out.end(), operand) != op.out.end(); };
+            const auto maker = std::find_if(r_.ops.begin(), r_.ops.begin() + static_cast<long>(i), makes) - r_.ops.begin();
+            if (maker == static_cast<long>(i) || overlaps_[static_cast<size_t>(maker)]) continue;
+            const auto rotate = [&](auto& list) {
+                std::rotate(list.begin() + maker + 1, list.begin() + static_cast<long>(i),
+                            list.begin() + static_cast<long>(i) + 1);
+            };
+            rotate(r_.ops), rotate(overlaps_);
         }
     }
 

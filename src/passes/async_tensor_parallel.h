@@ -4,7 +4,8 @@
 //     next comes from the rank before it, and so on around the group; the results are joined (ops/blocks.cpp);
 //   - a reduce-scatter of products, or of their sum, is cut in the same way: the block of another rank is on its way to it
 //     while the next is computed, the own block comes last; then each rank sums its block in ascending order of ranks;
-//   - an all-gather that only other ops read moves ahead, behind the communication before it.
+//   - an all-gather that only other ops read moves ahead, behind the communication before it;
+//   - a sum of gradients comes into the part that makes what it adds.
 //   Results are those of the whole collectives bit by bit, if a kernel's rows do not depend on their number.
 // Leaves alone: routines called in chunks, generation, and collectives of other kinds or with other readers.
 // Source: Wang et al., ASPLOS 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
