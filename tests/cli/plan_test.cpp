@@ -375,19 +375,21 @@ TEST(CliPlan, JudgesTheMemoryOfTheSoftwareThatRan) {
     EXPECT_NE(small.err.find("`lockstep tune` with the same stack"), std::string::npos) << small.err;
 }
 
-// One sequence more takes 8B from 9,100 tokens a second and rank to 7,000: the plan says which kernel that costs, and why.
+// Long sequences and masks take attention from cuDNN: the plan says which kernel serves instead, and why.
 TEST(CliPlan, KernelsInPlaceOfFasterOnesAreNamed) {
     Scratch s;
     const std::string plan = "plan llama3_8b_torchtitan --cluster h100 ";
-    const nlohmann::json two = s.lockstep(plan + "--json").json()["slower_kernels"];
-    ASSERT_EQ(two.size(), 1U) << two;
-    EXPECT_EQ(two[0]["kernel"], "gpu.attention_backward");
-    EXPECT_EQ(two[0]["faster"], "cudnn.attention_backward");
+    EXPECT_EQ(s.lockstep(plan + "--json").json()["slower_kernels"].size(), 0U);
+    const std::string longer =
+        "--training.seq_len 32768 --training.local_batch_size 1 --training.global_batch_size 8 --activation_checkpoint.mode full ";
+    const nlohmann::json of_long = s.lockstep(plan + longer + "--json").json()["slower_kernels"];
+    ASSERT_EQ(of_long.size(), 1U) << of_long;
+    EXPECT_EQ(of_long[0]["kernel"], "gpu.attention_backward");
+    EXPECT_EQ(of_long[0]["faster"], "cudnn.attention_backward");
+    EXPECT_TRUE(has(of_long[0]["why"],
+                    "cuDNN would need 8.1 GiB of workspace for one key head and 32768 tokens, and its limit is 5 GiB"));
     EXPECT_TRUE(
-        has(two[0]["why"], "cuDNN would need 8.3 GiB of workspace for 2 sequences of 8192 tokens, and its limit is 5 GiB"));
-    EXPECT_TRUE(has(s.lockstep(plan).out, "slower kernel gpu.attention_backward serves in place of cudnn.attention_backward"));
-    const std::string one = "--training.local_batch_size 1 --training.global_batch_size 8 --json";
-    EXPECT_EQ(s.lockstep(plan + one).json()["slower_kernels"].size(), 0U);
+        has(s.lockstep(plan + longer).out, "slower kernel gpu.attention_backward serves in place of cudnn.attention_backward"));
     const std::string masked = "--training.document_mask true --json";
     const nlohmann::json of_masked = s.lockstep(plan + masked).json()["slower_kernels"];
     EXPECT_EQ(of_masked.size(), 2U) << of_masked;

@@ -1,6 +1,7 @@
 // Which ops of attention cuDNN serves, and with what workspace: also for who only plans them (planned.h).
 #pragma once
 
+#include <limits>
 #include <optional>
 
 #include "base/round.h"
@@ -12,8 +13,10 @@ namespace lockstep::kernels::cuda {
 inline constexpr const char* kAttentionName = "cudnn";
 
 // What a plan of cuDNN may use, bytes; our own kernel serves what asks for more. The backward of a batch, with its sums in one
-// order, keeps the gradients of all scores: heads x seq x seq of 2 bytes (cuDNN before 9.25, and on Hopper).
-inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30;
+// order, keeps the gradients of all scores: heads x seq x seq of 2 bytes (cuDNN before 9.25, and on Hopper). It is computed in
+// equal parts, the largest that stay within kPartBytes: some sequences, or some key heads of one. One part of that size already
+// occupies all processors of an H100. The smallest part is one key head of one sequence.
+inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30, kPartBytes = int64_t{1} << 30;
 
 // What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans):
 // for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added
@@ -36,6 +39,45 @@ inline int64_t whole_workspace_bytes(int64_t of_cudnn, const AttentionProblem& p
     const AttentionShape& s = p.shape;
     const int64_t lse = p.backward ? s.batch * s.seq * s.kv_heads * s.group * static_cast<int64_t>(sizeof(float)) : 0;
     return lse_offset_bytes(of_cudnn) + lse + kPlanAlignment - kAlignmentBytes;
+}
+
+// A problem as equal ones, one after the other.
+struct AttentionParts {
+    AttentionProblem part;
+    int64_t batches = 1, groups = 1;  // of the batch, and of each sequence's key heads
+    int64_t bytes = 0;                // that cuDNN asks for
+
+    // Where a part begins in a tensor [batch, seq, kv_heads, heads, width]: elements.
+    int64_t begin_of_row(int64_t batch, int64_t group, int64_t heads, int64_t width) const {
+        const AttentionShape& s = part.shape;
+        return (batch * s.batch * s.seq * part.kv_heads_of_row() + group * s.kv_heads) * heads * width;
+    }
+    // The same of the sums of rows, [batch, kv_heads, group, seq].
+    int64_t begin_of_sums(int64_t batch, int64_t group) const {
+        const AttentionShape& s = part.shape;
+        return (batch * s.batch * part.kv_heads_of_row() + group * s.kv_heads) * s.group * s.seq;
+    }
+};
+// `bytes_of(problem)`: of cuDNN; nothing where it has no plan. Nothing: it has none for the whole.
+template <class BytesOf>
+std::optional<AttentionParts> parts_of(const AttentionProblem& whole, const BytesOf& bytes_of) {
+    const std::optional<int64_t> of_whole = bytes_of(whole);
+    if (!of_whole) return std::nullopt;
+    AttentionParts out{whole, 1, 1, *of_whole};
+    if (out.bytes <= kPartBytes) return out;
+    out.part.row_kv_heads = whole.shape.kv_heads;
+    const auto divide = [&](int64_t AttentionShape::*by, int64_t AttentionParts::*count) {
+        const int64_t all = whole.shape.*by;
+        while (out.bytes > kPartBytes && out.*count < all) {
+            do ++(out.*count);
+            while (all % (out.*count) != 0);
+            out.part.shape.*by = all / (out.*count);
+            out.bytes = bytes_of(out.part).value_or(std::numeric_limits<int64_t>::max());
+        }
+    };
+    divide(&AttentionShape::batch, &AttentionParts::batches);
+    divide(&AttentionShape::kv_heads, &AttentionParts::groups);
+    return out;
 }
 
 // In the module.
@@ -64,9 +106,9 @@ NotByCudnn why_not_cudnn(const KernelContext& c, size_t query) {
     const AttentionShape& s = problem.shape;
     if (s.seq != s.kv_seq || s.seq < kLeastSeq || s.seq % kSeqMultiple != 0) return NotByCudnn::Length;
     if (s.head_dim % kHeadDimMultiple != 0 || s.head_dim > kMostHeadDim) return NotByCudnn::HeadDim;
-    const std::optional<int64_t> bytes = B::workspace_bytes(problem);
-    if (!bytes) return NotByCudnn::NoPlan;
-    return *bytes <= kAttentionWorkspaceBytes ? NotByCudnn::Served : NotByCudnn::Workspace;
+    const std::optional<AttentionParts> parts = parts_of(problem, B::workspace_bytes);
+    if (!parts) return NotByCudnn::NoPlan;
+    return parts->bytes <= kAttentionWorkspaceBytes ? NotByCudnn::Served : NotByCudnn::Workspace;
 }
 template <class B, class T>
 bool serves_attention(const KernelContext& c, size_t query) {
@@ -75,7 +117,7 @@ bool serves_attention(const KernelContext& c, size_t query) {
 template <class B, class T>
 int64_t planned_bytes(const KernelContext& c, size_t query) {
     const AttentionProblem problem = problem_of<T>(c, query);
-    return whole_workspace_bytes(B::workspace_bytes(problem).value(), problem);
+    return whole_workspace_bytes(parts_of(problem, B::workspace_bytes).value().bytes, problem);
 }
 
 template <class B, class T>

@@ -108,13 +108,12 @@ private:
 // A graph's tensors as Lockstep has them, numbered in the order in which they are named.
 class Tensors {
 public:
-    Tensors(fe::graph::Graph& graph, const AttentionShape& s)
+    Tensors(fe::graph::Graph& graph, const AttentionProblem& p)
         : graph_(graph),
-          s_(s),
-          heads_(s.kv_heads * s.group),
-          queries_{heads_, s.head_dim},
-          keys_{s.kv_heads, s.head_dim},
-          statistics_{heads_, 1, true} {}
+          s_(p.shape),
+          queries_{s_.kv_heads * s_.group, p.kv_heads_of_row() * s_.group, s_.head_dim},
+          keys_{s_.kv_heads, p.kv_heads_of_row(), s_.head_dim},
+          statistics_{queries_.heads, queries_.heads, 1, true} {}
     int count() const { return static_cast<int>(next_) - 1; }
 
     Tensor queries(const char* name) { return operand(name, queries_); }
@@ -123,7 +122,7 @@ public:
     Tensor statistics(const char* name) {
         fe::graph::Tensor_attributes t;
         describe(t, name, statistics_);
-        return graph_.tensor(t.set_stride({heads_ * s_.seq, s_.seq, 1, 1}));
+        return graph_.tensor(t.set_stride({statistics_.heads * s_.seq, s_.seq, 1, 1}));
     }
     void give_queries(const char* name, const Tensor& t) { give(name, t, queries_); }
     void give_keys(const char* name, const Tensor& t) { give(name, t, keys_); }
@@ -131,13 +130,13 @@ public:
 
 private:
     struct Row {  // of a token
-        int64_t heads, width;
+        int64_t heads, heads_of_row, width;
         bool is_float = false;
     };
     // [batch, seq, heads, width], in cuDNN's order of dims.
     void describe(fe::graph::Tensor_attributes& t, const char* name, const Row& r) {
         t.set_name(name).set_uid(next_++).set_dim({s_.batch, r.heads, s_.seq, r.width});
-        t.set_stride({s_.seq * r.heads * r.width, r.width, r.heads * r.width, 1});
+        t.set_stride({s_.seq * r.heads_of_row * r.width, r.width, r.heads_of_row * r.width, 1});
         if (r.is_float) t.set_data_type(fe::DataType_t::FLOAT);
     }
     Tensor operand(const char* name, const Row& r) {
@@ -149,7 +148,6 @@ private:
 
     fe::graph::Graph& graph_;
     const AttentionShape s_;
-    const int64_t heads_;
     const Row queries_, keys_, statistics_;
     int64_t next_ = 1;
 };
@@ -167,7 +165,7 @@ Attributes attributes_of(const AttentionShape& s) {
 // Its number of tensors.
 int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
     const AttentionShape& s = problem.shape;
-    Tensors t(graph, s);
+    Tensors t(graph, problem);
     const Tensor q = t.queries("q"), k = t.keys("k"), v = t.keys("v");
     if (!problem.backward) {
         const auto [out, lse] = graph.sdpa(q, k, v, attributes_of<fe::graph::SDPA_attributes>(s).set_generate_stats(true));
@@ -233,7 +231,8 @@ cudnnHandle_t handle_of(int device) {
 
 auto key_of(const AttentionProblem& p, int device) {
     const AttentionShape& s = p.shape;
-    return std::tuple(device, p.type, p.backward, s.batch, s.seq, s.kv_heads, s.group, s.head_dim, s.scale, s.window);
+    return std::tuple(device, p.type, p.backward, s.batch, s.seq, s.kv_heads, p.kv_heads_of_row(), s.group, s.head_dim, s.scale,
+                      s.window);
 }
 
 }  // namespace

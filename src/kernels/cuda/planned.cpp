@@ -53,12 +53,11 @@ std::string text_of(const KernelContext& c, size_t query) {
         case NotByCudnn::Workspace: break;
     }
     constexpr double kGib = 1 << 30;
-    const auto needed = static_cast<double>(*Planned::workspace_bytes(problem_of<T>(c, query)));
+    const auto needed = static_cast<double>(parts_of(problem_of<T>(c, query), Planned::workspace_bytes).value().bytes);
     return fmt::format(
-        "cuDNN would need {:.1f} GiB of workspace for {} of {} tokens, and its limit is {:.0f} GiB. Fewer sequences "
-        "at a time need less (training.local_batch_size)",
-        needed / kGib, shape.batch == 1 ? "a sequence" : fmt::format("{} sequences", shape.batch), shape.seq,
-        static_cast<double>(kAttentionWorkspaceBytes) / kGib);
+        "cuDNN would need {:.1f} GiB of workspace for one key head and {} tokens, and its limit is {:.0f} GiB. Shorter sequences "
+        "need less (training.seq_len), and so do fewer query heads for each key head (model.n_kv_heads)",
+        needed / kGib, shape.seq, static_cast<double>(kAttentionWorkspaceBytes) / kGib);
 }
 template <int compute_capability>
 std::string text_of(const KernelContext& c, size_t query) {
