@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <map>
 #include <queue>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "sim/clock.h"
+#include "sim/devices.h"
 
 namespace lockstep::sim {
 namespace {
-
-constexpr double kDone = 1e-12;  // of a share of work
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 enum class Phase { Waiting, Gathering, Running, Ended };
 
@@ -32,36 +30,12 @@ struct Player {
     double core_rate = 0, link_rate = 0;
     double as_of_s = 0;   // when these shares were right
     int64_t version = 0;  // of the rates: what was foreseen under older ones does not come
-    // Of a run: one past its last work, 0: it is in none; and when its first segment, which is the one at hand, ends.
-    size_t run_end = 0;
-    double first_end_s = 0;
 
     const Work& now() const { return thread->work[work]; }
     const std::vector<Segment>& pieces() const { return *now().segments; }
     const Segment& piece() const { return pieces()[segment]; }
     bool runs() const { return phase == Phase::Running; }
     bool is_done() const { return core <= kDone && link <= kDone; }
-};
-
-// The launches of a group on one thread so far: the k-th of every member is the same one.
-struct Launches {
-    std::map<int, int> come;  // to symmetric ones, by rank
-    int sends = 0, receives = 0, received = 0, waits = 0;
-
-    int come_of(int rank) const {
-        const auto at = come.find(rank);
-        return at == come.end() ? 0 : at->second;
-    }
-};
-
-// How long a segment takes on a device whose rank does nothing else.
-double alone_s(const Segment& s) { return std::max(s.core_s, s.link_s); }
-
-// Where runs of a thread may go: works that follow each other and that nobody joins or waits for before the last has ended.
-struct Track {
-    std::vector<double> before_s;  // by work, and of all: the sum of what those before it take by themselves
-    std::vector<size_t> run_end;   // by work: one past the last of a run that it begins or is in
-    std::vector<bool> meets_none;  // by work
 };
 
 enum class Detail { Events, Times };
@@ -85,7 +59,6 @@ public:
                 }
                 if (static_cast<size_t>(last + 1) > ended_[r].size()) ended_[r].resize(static_cast<size_t>(last + 1), false);
             }
-            if (!keeps_events_) add_tracks(ranks[r], ended_[r].size());
         }
         if (keeps_events_) events_.reserve(events);
         for (const Player& p : players_) {
@@ -203,34 +176,8 @@ private:
         }
         p.phase = Phase::Gathering;
         if (!joins(p)) return;
-        Launches& m = launches(p);
-        switch (p.piece().kind) {
-            case mesh::Collective::Send: p.turn = ++m.sends; break;
-            case mesh::Collective::Recv: p.turn = ++m.receives; break;
-            case mesh::Collective::Wait: p.turn = ++m.waits; break;
-            case mesh::Collective::AllGather:
-            case mesh::Collective::ReduceScatter:
-            case mesh::Collective::AllReduce:
-            case mesh::Collective::AllToAll:
-            case mesh::Collective::Broadcast:
-            case mesh::Collective::Permute: p.turn = ++m.come[p.rank]; break;
-        }
+        p.turn = launches(p).add(p.piece().kind, p.rank);
         wake_group(p);
-    }
-
-    static bool is_over(const Launches& m, const std::vector<int>& members, const Player& p) {
-        switch (p.piece().kind) {
-            case mesh::Collective::Send: return true;
-            case mesh::Collective::Recv: return m.sends >= p.turn;
-            case mesh::Collective::Wait: return m.received >= p.turn;
-            case mesh::Collective::AllGather:
-            case mesh::Collective::ReduceScatter:
-            case mesh::Collective::AllReduce:
-            case mesh::Collective::AllToAll:
-            case mesh::Collective::Broadcast:
-            case mesh::Collective::Permute: break;
-        }
-        return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
     }
 
     void end_work(const Player& p, size_t work, double end_s) {
@@ -239,8 +186,7 @@ private:
     }
     std::vector<WorkTime>& times_of(const Player& p) { return times_[static_cast<size_t>(&p - players_.data())]; }
 
-    bool joins(const Segment& s) const { return s.group >= 0 && groups_[static_cast<size_t>(s.group)].size() > 1; }
-    bool joins(const Player& p) const { return joins(p.piece()); }
+    bool joins(const Player& p) const { return p.piece().group >= 0 && groups_[static_cast<size_t>(p.piece().group)].size() > 1; }
     void wake_group(const Player& p) {
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (const int other : players_of_[static_cast<size_t>(member)]) {
@@ -253,7 +199,7 @@ private:
     Launches& launches(const Player& p) { return launches_[static_cast<size_t>(p.piece().group) * 2 + (p.index == 0 ? 0 : 1)]; }
 
     bool try_gather(Player& p) {
-        if (joins(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
+        if (joins(p) && !launches(p).has_all(p.piece().kind, p.turn, groups_[static_cast<size_t>(p.piece().group)])) return false;
         p.phase = Phase::Running;
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
@@ -289,142 +235,15 @@ private:
             std::sort(changed_.begin(), changed_.end());
             changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
             for (int rank : changed_) {
-                const size_t first = of.size();
                 for (int p : players_of_[static_cast<size_t>(rank)]) {
                     if (players_[static_cast<size_t>(p)].runs()) of.push_back(&players_[static_cast<size_t>(p)]);
-                }
-                if (of.size() == first + 1 && of[first]->run_end > 0) of.pop_back();  // it goes on as foreseen
-                for (size_t i = first; i < of.size(); ++i) {
-                    if (of[i]->run_end > 0) leave_run(*of[i]);
                 }
             }
         }
         changed_.clear();
         for (Player* p : of) advance(*p);
         set_rates(of);
-        for (size_t i = 0; i < of.size(); ++i) {
-            const bool is_only_one =
-                (i == 0 || of[i - 1]->rank != of[i]->rank) && (i + 1 == of.size() || of[i + 1]->rank != of[i]->rank);
-            if (!(is_only_one && begin_run(*of[i]))) foresee(*of[i]);
-        }
-    }
-
-    void add_tracks(const Rank& rank, size_t calls) {
-        std::vector<bool> awaited(calls, false);
-        for (const Thread& t : rank.threads) {
-            for (const Work& w : t.work) {
-                for (int waited : w.waits) awaited[static_cast<size_t>(waited)] = true;
-            }
-        }
-        for (const Thread& t : rank.threads) {
-            Track& track = tracks_.emplace_back();
-            const size_t n = t.work.size();
-            track.before_s.assign(n + 1, 0), track.run_end.assign(n, n), track.meets_none.assign(n, true);
-            for (size_t w = 0; w < n; ++w) {
-                double sum_s = 0;
-                for (const Segment& s : *t.work[w].segments) {
-                    sum_s += alone_s(s);
-                    if (joins(s)) track.meets_none[w] = false;
-                }
-                track.before_s[w + 1] = track.before_s[w] + sum_s;
-            }
-            for (size_t w = n; w-- > 0;) {
-                const bool goes_on = w + 1 < n && !awaited[static_cast<size_t>(t.work[w].id)] && track.meets_none[w + 1] &&
-                                     may_follow(t.work[w + 1]);
-                track.run_end[w] = goes_on ? track.run_end[w + 1] : w + 1;
-            }
-        }
-    }
-    static bool may_follow(const Work& w) { return w.waits.empty() && w.delay_s == 0 && !w.segments->empty(); }
-
-    const Track& track_of(const Player& p) const { return tracks_[static_cast<size_t>(&p - players_.data())]; }
-
-    // What the segments of the work at hand take by themselves that come behind segment `from`.
-    static double behind_s(const Player& p, size_t from) {
-        double out = 0;
-        for (size_t s = from + 1; s < p.pieces().size(); ++s) out += alone_s(p.pieces()[s]);
-        return out;
-    }
-
-    // The player, whose rank does nothing else, goes on to the end of its run unless something begins at the same time.
-    bool begin_run(Player& p) {
-        if (keeps_events_ || machine_.cores < kNever) return false;
-        const Track& track = track_of(p);
-        if (!track.meets_none[p.work] || p.piece().memory_s > 0) return false;
-        const double first_end_s =
-            now_s_ + std::max(p.core > kDone ? p.core / p.core_rate : 0, p.link > kDone ? p.link / p.link_rate : 0);
-        const double origin_s = first_end_s + behind_s(p, p.segment) - track.before_s[p.work + 1];  // of works behind this one
-        size_t end = p.work + 1;
-        while (end < track.run_end[p.work] && p.thread->work[end].not_before_s <= origin_s + track.before_s[end]) ++end;
-        if (end == p.work + 1 && p.segment + 1 == p.pieces().size()) return false;
-        p.run_end = end;
-        p.first_end_s = first_end_s;
-        const double end_s = origin_s + track.before_s[end];
-        ahead_.push({end_s, static_cast<int>(&p - players_.data()), ++p.version});
-        return true;
-    }
-
-    // The player is moved to where it is by now.
-    void leave_run(Player& p) {
-        const size_t end = std::exchange(p.run_end, 0);
-        if (now_s_ <= p.first_end_s) return;
-        const Track& track = track_of(p);
-        pass_segment(p, p.first_end_s);
-        double at_s = p.start_s;
-        // Works that have ended: all of them but the last of those that have begun.
-        if (const double work_end_s = at_s + behind_s(p, p.segment - 1); p.work + 1 < end && work_end_s < now_s_) {
-            const double origin_s = work_end_s - track.before_s[p.work + 1];
-            const auto begun = std::upper_bound(track.before_s.begin() + static_cast<long>(p.work) + 1,
-                                                track.before_s.begin() + static_cast<long>(end), now_s_ - origin_s);
-            const auto now = static_cast<size_t>(begun - track.before_s.begin()) - 1;
-            end_works(p, now, at_s, origin_s);
-            at_s = p.start_s;
-        }
-        while (p.segment + 1 < p.pieces().size() && at_s + alone_s(p.piece()) <= now_s_) {
-            at_s += alone_s(p.piece());
-            pass_segment(p, at_s);
-        }
-        const double done_s = now_s_ - at_s;
-        const auto left = [&](double of_s) { return of_s > 0 ? std::max(0.0, 1 - done_s / of_s) : 0.0; };
-        p.core = left(p.piece().core_s), p.link = left(p.piece().link_s);
-        p.as_of_s = now_s_;
-    }
-
-    // The run has come to its end: its last segment ends now.
-    void end_run(Player& p) {
-        const size_t end = std::exchange(p.run_end, 0);
-        const Track& track = track_of(p);
-        double at_s = p.first_end_s;
-        if (p.work + 1 < end) {
-            pass_segment(p, at_s);
-            end_works(p, end - 1, at_s, at_s + behind_s(p, p.segment - 1) - track.before_s[p.work + 1]);
-            at_s = p.start_s + alone_s(p.piece());
-        }
-        while (p.segment + 1 < p.pieces().size()) {
-            pass_segment(p, at_s);
-            at_s += alone_s(p.piece());
-        }
-        p.core = p.link = 0;
-    }
-
-    // The segment at hand has ended.
-    void pass_segment(Player& p, double end_s) {
-        times_of(p)[p.work].busy_s += end_s - p.ready_s;
-        ++p.segment;
-        p.start_s = p.ready_s = end_s;
-    }
-
-    // Works before `next` have ended; the first of them is at `at_s` behind some of its segments. A work begins at
-    // origin_s + before_s.
-    void end_works(Player& p, size_t next, double at_s, double origin_s) {
-        const Track& track = track_of(p);
-        for (size_t w = p.work; w < next; ++w) {
-            const double begin_s = w == p.work ? at_s : origin_s + track.before_s[w], end_s = origin_s + track.before_s[w + 1];
-            times_of(p)[w].busy_s += end_s - begin_s;
-            end_work(p, w, end_s);
-        }
-        p.work = next, p.segment = 0;
-        p.start_s = p.ready_s = origin_s + track.before_s[next];
+        for (Player* p : of) foresee(*p);
     }
 
     // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
@@ -504,13 +323,6 @@ private:
             if (e.version != p.version) continue;
             any = true;
             now_s_ = e.time_s;
-            if (p.run_end > 0) {
-                end_run(p);
-                p.as_of_s = now_s_;
-                changed_.push_back(p.rank);
-                awake_.push_back(e.player);
-                continue;
-            }
             // What ends now has ended: rounding leaves nothing of it.
             const bool core_ends = p.core > kDone && p.as_of_s + p.core / p.core_rate <= now_s_,
                        link_ends = p.link > kDone && p.as_of_s + p.link / p.link_rate <= now_s_;
@@ -545,8 +357,7 @@ private:
     std::priority_queue<Foreseen> ahead_;
     bool keeps_events_ = true;
     std::vector<Event> events_;
-    std::vector<Track> tracks_;                 // by player, as
-    std::vector<std::vector<WorkTime>> times_;  // these are; none where events are kept
+    std::vector<std::vector<WorkTime>> times_;  // by player; none where events are kept
     double now_s_ = 0;
 };
 
@@ -557,7 +368,10 @@ std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::ve
 }
 
 WorkTimes times_of(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine) {
-    return Engine(ranks, groups, machine, Detail::Times).times();
+    if (machine.cores < kNever) return Engine(ranks, groups, machine, Detail::Times).times();
+    Devices devices(ranks, groups, all_of(ranks));
+    devices.play(machine.beside_link);
+    return devices.times();
 }
 
 }  // namespace lockstep::sim
