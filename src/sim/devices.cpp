@@ -13,10 +13,17 @@ namespace {
 
 enum class State { Waiting, Gathering, Running, Ended };
 
+// What other threads look at, of a rank's next to each other.
+struct Face {
+    double next_s = kNever;  // when something of it ends, at these rates
+    State state = State::Waiting;
+    int group = -1;     // while it gathers: whom it waits for, if others
+    Wait blocked_by{};  // while it waits: what it was found to wait for; no thread: nothing
+};
+
 // Where a thread is.
 struct Runner {
-    State state = State::Waiting;
-    int rank, index, work_count;
+    int thread, rank, index, work_count;
     Range recorded;
     int work = 0, segment = 0;
     int wait = 0;                     // in Track::waits: the next one
@@ -29,8 +36,7 @@ struct Runner {
     double held_until_s = -1;   // by its call's delay and host; negative: not known yet
     double core = 0, link = 0;  // shares of the segment's core and link time still to do,
     double core_rate = 0, link_rate = 0;
-    double as_of_s = 0;      // and when these shares were right
-    double next_s = kNever;  // when something of it ends, at these rates
+    double as_of_s = 0;  // and when these shares were right
 
     const Segment& piece() const { return pieces[segment]; }
     bool is_last_piece() const { return segment + 1 == piece_count; }
@@ -76,7 +82,8 @@ public:
         for (size_t r = 0; r < ranks.size(); ++r) {
             std::vector<std::vector<WorkTime>>& times = times_.emplace_back();
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
-                threads_.push_back({.rank = static_cast<int>(r),
+                threads_.push_back({.thread = static_cast<int>(threads_.size()),
+                                    .rank = static_cast<int>(r),
                                     .index = static_cast<int>(t),
                                     .work_count = static_cast<int>(ranks[r].threads[t].work.size()),
                                     .recorded = recorded[r][t]});
@@ -101,8 +108,8 @@ public:
             now_s_ = next_s_.soonest_s();
             end_due(next_s_.soonest());
         }
-        for (const Runner& r : runners_)
-            ensure(r.state == State::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
+        for (const Face& f : faces_)
+            ensure(f.state == State::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
         return now_s_;
     }
 
@@ -115,11 +122,13 @@ private:
             for (std::vector<WorkTime>& t : of_rank) std::fill(t.begin(), t.end(), WorkTime{});
         }
         runners_ = threads_;
+        faces_.assign(threads_.size(), {});
         launches_.assign(groups_.size() * 2, {});
         next_s_.reset(times_.size());
         now_s_ = 0;
     }
 
+    Face& face(const Runner& r) { return faces_[static_cast<size_t>(r.thread)]; }
     // Works of a thread end in their order.
     bool has_ended(const Wait& w) const { return w.thread >= 0 && runners_[static_cast<size_t>(w.thread)].work > w.work; }
     // Null: nobody asks for it.
@@ -130,7 +139,7 @@ private:
     void add_busy(const Runner& r, double time_s) {
         if (WorkTime* time = time_of(r, r.work)) time->busy_s += time_s;
     }
-    const Track& track_of(const Runner& r) const { return tracks_[static_cast<size_t>(&r - runners_.data())]; }
+    const Track& track_of(const Runner& r) const { return tracks_[static_cast<size_t>(r.thread)]; }
     Launches& launches(const Runner& r) { return launches_[static_cast<size_t>(r.piece().group) * 2 + (r.index == 0 ? 0 : 1)]; }
 
     void change(const Runner& r) {
@@ -145,7 +154,7 @@ private:
     }
     // True if it went on.
     bool step(Runner& r) {
-        switch (r.state) {
+        switch (face(r).state) {
             case State::Waiting: return try_start(r);
             case State::Gathering: return try_gather(r);
             case State::Running:
@@ -159,14 +168,18 @@ private:
 
     bool try_start(Runner& r) {
         if (r.work == r.work_count) {
-            r.state = State::Ended;
+            face(r).state = State::Ended;
             return false;
         }
         const Track& track = track_of(r);
         const Turn& turn = track.turns[static_cast<size_t>(r.work)];
         for (; r.wait < static_cast<int>(turn.waits_end); ++r.wait) {
-            if (!has_ended(track.waits[static_cast<size_t>(r.wait)])) return false;
+            const Wait& wait = track.waits[static_cast<size_t>(r.wait)];
+            if (has_ended(wait)) continue;
+            face(r).blocked_by = wait;
+            return false;
         }
+        face(r).blocked_by = {};
         if (is_held(r, track, turn)) return false;
         set_pieces(r, turn);
         enter(r);
@@ -183,9 +196,9 @@ private:
             const double delay_s = turn.is_delayed ? track.works[r.work].delay_s : 0;
             r.held_until_s = std::max(now_s_, turn.not_before_s) + delay_s;
             if (r.held_until_s > now_s_) {
-                r.next_s = r.held_until_s;
+                face(r).next_s = r.held_until_s;
                 const auto rank = static_cast<size_t>(r.rank);
-                next_s_.set(rank, std::min(next_s_[rank], r.next_s));
+                next_s_.set(rank, std::min(next_s_[rank], r.held_until_s));
             }
         }
         if (r.held_until_s > now_s_) return true;
@@ -198,12 +211,13 @@ private:
         if (r.segment == r.piece_count) {
             if (WorkTime* time = time_of(r, r.work)) time->end_s = now_s_;
             ++r.work;
-            r.state = State::Waiting;
+            face(r).state = State::Waiting;
             wake_waiting(r);
             return;
         }
-        r.state = State::Gathering;
-        if (!tracks_.joins(r.piece())) return;
+        face(r).state = State::Gathering;
+        face(r).group = tracks_.joins(r.piece()) ? r.piece().group : -1;
+        if (face(r).group < 0) return;
         r.turn = launches(r).add(r.piece().kind, r.rank);
         wake_group(r);
     }
@@ -211,19 +225,16 @@ private:
     // A work of the rank has ended: those that wait for it.
     void wake_waiting(const Runner& r) {
         for (int t = first_[static_cast<size_t>(r.rank)]; t < first_[static_cast<size_t>(r.rank) + 1]; ++t) {
-            const Runner& o = runners_[static_cast<size_t>(t)];
-            if (o.state != State::Waiting || o.work == o.work_count || &o == &r) continue;
-            const Track& track = tracks_[static_cast<size_t>(t)];
-            if (o.wait < static_cast<int>(track.turns[static_cast<size_t>(o.work)].waits_end) &&
-                has_ended(track.waits[static_cast<size_t>(o.wait)]))
+            const Face& other = faces_[static_cast<size_t>(t)];
+            if (other.state == State::Waiting && other.blocked_by.thread == r.thread && other.blocked_by.work < r.work)
                 awake_.push_back(t);
         }
     }
     void wake_group(const Runner& r) {
         for (const int member : groups_[static_cast<size_t>(r.piece().group)]) {
             for (int t = first_[static_cast<size_t>(member)]; t < first_[static_cast<size_t>(member) + 1]; ++t) {
-                const Runner& o = runners_[static_cast<size_t>(t)];
-                if (o.state == State::Gathering && o.piece().group == r.piece().group) awake_.push_back(t);
+                const Face& other = faces_[static_cast<size_t>(t)];
+                if (other.state == State::Gathering && other.group == r.piece().group) awake_.push_back(t);
             }
         }
     }
@@ -232,7 +243,7 @@ private:
         const Segment& piece = r.piece();
         if (tracks_.joins(piece) && !launches(r).has_all(piece.kind, r.turn, groups_[static_cast<size_t>(piece.group)]))
             return false;
-        r.state = State::Running;
+        face(r).state = State::Running;
         r.ready_s = r.as_of_s = now_s_;
         r.core = piece.core_s > 0 ? 1 : 0;
         r.link = piece.link_s > 0 ? 1 : 0;
@@ -254,9 +265,10 @@ private:
     // What ends on the rank now has ended: rounding leaves nothing of it.
     void end_due(int rank) {
         for (int t = first_[static_cast<size_t>(rank)]; t < first_[static_cast<size_t>(rank) + 1]; ++t) {
+            double& next_s = faces_[static_cast<size_t>(t)].next_s;
+            if (next_s > now_s_) continue;
+            next_s = kNever;
             Runner& r = runners_[static_cast<size_t>(t)];
-            if (r.next_s > now_s_) continue;
-            r.next_s = kNever;
             change(r);
             awake_.push_back(t);
             if (r.run_end > 0) {
@@ -282,12 +294,11 @@ private:
 
     // A segment of the rank has begun or ended: the rates of all of its threads, and when the next of them ends.
     void set_rates(int rank) {
-        Runner *const first = runners_.data() + first_[static_cast<size_t>(rank)], *const last =
-                                                                                       runners_.data() +
-                                                                                       first_[static_cast<size_t>(rank) + 1];
+        const auto first = static_cast<size_t>(first_[static_cast<size_t>(rank)]),
+                   last = static_cast<size_t>(first_[static_cast<size_t>(rank) + 1]);
         running_.clear();
-        for (Runner* r = first; r != last; ++r) {
-            if (r->state == State::Running) running_.push_back(r);
+        for (size_t t = first; t < last; ++t) {
+            if (faces_[t].state == State::Running) running_.push_back(&runners_[t]);
         }
         const bool goes_on = running_.size() == 1 && running_[0]->run_end > 0;  // as foreseen
         if (!goes_on) {
@@ -301,7 +312,7 @@ private:
             }
         }
         double next_s = kNever;
-        for (const Runner* r = first; r != last; ++r) next_s = std::min(next_s, r->next_s);
+        for (size_t t = first; t < last; ++t) next_s = std::min(next_s, faces_[t].next_s);
         next_s_.set(static_cast<size_t>(rank), next_s);
     }
 
@@ -323,12 +334,12 @@ private:
     }
 
     // When, at these rates, the first of a segment's two kinds of work is done.
-    void foresee(Runner& r) const {
+    void foresee(const Runner& r) {
         double after_s = kNever;
         if (r.core > kDone) after_s = std::min(after_s, r.core / r.core_rate);
         if (r.link > kDone) after_s = std::min(after_s, r.link / r.link_rate);
         if (r.is_done()) after_s = 0;  // by rounding, at somebody else's end
-        r.next_s = now_s_ + after_s;
+        face(r).next_s = now_s_ + after_s;
     }
 
     // What the segments of the work at hand take by themselves that come behind segment `from`.
@@ -339,7 +350,7 @@ private:
     }
 
     // The runner, whose rank does nothing else, goes on to the end of its run unless something begins at the same time.
-    bool begin_run(Runner& r) const {
+    bool begin_run(Runner& r) {
         const Track& track = track_of(r);
         const auto work = static_cast<size_t>(r.work);
         if (!tracks_.pieces(track.turns[work]).meets_none) return false;
@@ -352,7 +363,7 @@ private:
         if (end == work + 1 && r.is_last_piece()) return false;
         r.run_end = static_cast<int>(end);
         r.first_end_s = first_end_s;
-        r.next_s = origin_s + track.before_s[end];
+        face(r).next_s = origin_s + track.before_s[end];
         return true;
     }
 
@@ -427,6 +438,7 @@ private:
 
     // Of one play:
     double beside_link_ = 1, now_s_ = 0;
+    std::vector<Face> faces_;         // by thread, as
     std::vector<Runner> runners_;     // by thread
     std::vector<Launches> launches_;  // [group * 2 + thread]
     Soonest next_s_;                  // by rank: when something of it ends, or may begin

@@ -1,7 +1,7 @@
 #include "sim/engine.h"
 
 #include <algorithm>
-#include <deque>
+#include <limits>
 #include <map>
 #include <queue>
 #include <tuple>
@@ -24,7 +24,6 @@ struct Player {
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
     double held_until_s = -1;         // by its call's delay and host; negative: not known yet
-    int blocked_by = -1;              // a call that it was found to wait for; -1: none
     int turn = 0;                     // of its meetings this one is the k-th
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
@@ -43,23 +42,27 @@ enum class Detail { Events, Times };
 class Engine {
 public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine, Detail detail)
-        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), launches_(groups.size() * 2) {
+        : groups_(groups), machine_(machine), players_of_(ranks.size()), launches_(groups.size() * 2) {
         keeps_events_ = detail == Detail::Events;
         size_t events = 0;
+        size_t calls = 0;
         for (size_t r = 0; r < ranks.size(); ++r) {
+            first_call_.push_back(calls);
+            int last = -1;
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
                 players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t), ranks[r].host});
                 hosts_ = std::max(hosts_, ranks[r].host + 1);
-                int last = -1;
                 for (const Work& w : ranks[r].threads[t].work) {
                     last = std::max(last, w.id);
                     for (int waited : w.waits) last = std::max(last, waited);
                     events += w.segments->size() + (w.waits.empty() ? 0 : 1);
                 }
-                if (static_cast<size_t>(last + 1) > ended_[r].size()) ended_[r].resize(static_cast<size_t>(last + 1), false);
             }
+            calls += static_cast<size_t>(last + 1);
         }
+        ended_.assign(calls, 0);
+        blocked_by_.assign(players_.size(), kNothing);
         if (keeps_events_) events_.reserve(events);
         for (const Player& p : players_) {
             if (!keeps_events_) times_.emplace_back(p.thread->work.size());
@@ -90,6 +93,8 @@ private:
             ensure(p.phase == Phase::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
     }
 
+    static constexpr size_t kNothing = std::numeric_limits<size_t>::max();
+
     // A player whose state may change now. One that runs, or has ended, goes on by itself.
     void wake(int player) {
         const Phase phase = players_[static_cast<size_t>(player)].phase;
@@ -98,25 +103,26 @@ private:
 
     // A call of the rank has ended: those that may have waited for it.
     void wake_waiting(int rank) {
-        const std::vector<bool>& ended = ended_[static_cast<size_t>(rank)];
         for (const int other : players_of_[static_cast<size_t>(rank)]) {
-            const Player& o = players_[static_cast<size_t>(other)];
-            if (keeps_events_) {  // events of one moment keep their order
-                wake(other);
-                continue;
-            }
-            if (o.phase != Phase::Waiting || (o.blocked_by >= 0 && !ended[static_cast<size_t>(o.blocked_by)])) continue;
-            awake_.push_back(other);
+            // Events of one moment keep their order.
+            if (keeps_events_ || (phase_of(other) == Phase::Waiting && !is_blocked(other))) wake(other);
         }
+    }
+    Phase phase_of(int player) const { return players_[static_cast<size_t>(player)].phase; }
+    // Is it still as when it was found to wait for a call?
+    bool is_blocked(int player) const {
+        const size_t call = blocked_by_[static_cast<size_t>(player)];
+        return call != kNothing && ended_[call] == 0;
     }
 
     void settle() {
-        while (!awake_.empty()) {
-            Player& p = players_[static_cast<size_t>(awake_.front())];
-            awake_.pop_front();
+        for (size_t i = 0; i < awake_.size(); ++i) {
+            if (is_blocked(awake_[i])) continue;
+            Player& p = players_[static_cast<size_t>(awake_[i])];
             while (step(p)) {
             }
         }
+        awake_.clear();
     }
     // True if it went on.
     bool step(Player& p) {
@@ -137,15 +143,12 @@ private:
             p.phase = Phase::Ended;
             return false;
         }
-        const std::vector<bool>& ended = ended_[static_cast<size_t>(p.rank)];
-        if (p.blocked_by >= 0 && !ended[static_cast<size_t>(p.blocked_by)]) return false;
+        size_t& blocked_by = blocked_by_[static_cast<size_t>(&p - players_.data())];
         for (int w : p.now().waits) {
-            if (!ended[static_cast<size_t>(w)]) {
-                p.blocked_by = w;
-                return false;
-            }
+            blocked_by = call_number(p, w);
+            if (ended_[blocked_by] == 0) return false;
         }
-        p.blocked_by = -1;
+        blocked_by = kNothing;
         if (is_held(p)) return false;
         if (!p.now().waits.empty() && keeps_events_)
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
@@ -180,8 +183,11 @@ private:
         wake_group(p);
     }
 
+    size_t call_number(const Player& p, int call) const {
+        return first_call_[static_cast<size_t>(p.rank)] + static_cast<size_t>(call);
+    }
     void end_work(const Player& p, size_t work, double end_s) {
-        ended_[static_cast<size_t>(p.rank)][static_cast<size_t>(p.thread->work[work].id)] = true;
+        ended_[call_number(p, p.thread->work[work].id)] = 1;
         if (!keeps_events_) times_of(p)[work].end_s = end_s;
     }
     std::vector<WorkTime>& times_of(const Player& p) { return times_[static_cast<size_t>(&p - players_.data())]; }
@@ -349,9 +355,11 @@ private:
     int hosts_ = 1;
     std::vector<Player> players_;
     std::vector<std::vector<int>> players_of_;  // by rank
-    std::vector<std::vector<bool>> ended_;      // calls, by rank
+    std::vector<size_t> first_call_;            // by rank
+    std::vector<char> ended_;                   // calls of all ranks
+    std::vector<size_t> blocked_by_;            // by player: a call that it was found to wait for, or kNothing
     std::vector<Launches> launches_;            // [group * 2 + thread]
-    std::deque<int> awake_;
+    std::vector<int> awake_;
     std::vector<int> changed_;             // ranks where a segment has begun or ended
     std::vector<Player*> sharing_, busy_;  // of set_rates
     std::priority_queue<Foreseen> ahead_;

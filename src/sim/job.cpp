@@ -65,6 +65,11 @@ public:
         rank_.threads[0].cores = rank_threads.threads_per_rank;
     }
 
+    void reserve(const ir::Entry& entry) {
+        std::vector<size_t> calls(rank_.threads.size(), 0);
+        for (const ir::Call& call : entry.calls) ++calls[beside_ ? static_cast<size_t>(call.queue) : 0];
+        for (size_t t = 0; t < calls.size(); ++t) rank_.threads[t].work.reserve(calls[t]), loaded_.calls[t].reserve(calls[t]);
+    }
     size_t communicating() const { return beside_ ? static_cast<size_t>(QueueName::Comm) : 0; }
     // Without communication threads all queues run in the list's order, so nobody waits.
     size_t of(const ir::Routine& r, const ir::Call& call) {
@@ -139,6 +144,7 @@ void load(Loaded& out, Rank& rank, const ir::Program& p, const ir::Entry& entry,
     std::vector<std::pair<Work, int>> held;  // reductions, and their calls, that wait for it
     out.segments.resize(p.routines.size());
     Threads threads(rank, out, rank_threads, cluster);
+    threads.reserve(entry);
     for (const ir::Routine& r : p.routines) {
         const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
         out.crosses_pipeline.push_back(std::any_of(r.ops.begin(), r.ops.end(), crosses));

@@ -25,6 +25,20 @@ void record(ir::Timeline& timeline, const Event& e, int call, const Profile& pro
     }
 }
 
+// Makes room for all that the rank's threads record.
+void reserve(ir::Timeline& timeline, const Job& job, size_t rank) {
+    ByStepQueue<size_t> records{};
+    const std::vector<std::vector<int>>& calls = job.loaded(rank).calls;
+    for (size_t thread = 0; thread < calls.size(); ++thread) {
+        size_t& of_queue = records[queue_of(static_cast<int>(thread))];
+        for (const int call : calls[thread]) {
+            ++of_queue;  // it may wait
+            for (const Piece& piece : job.profile_of(rank, call).pieces) of_queue += piece.ops.size();
+        }
+    }
+    for (const QueueName queue : kQueuesOfSteps) timeline.threads[queue].reserve(records[queue]);
+}
+
 // Did the computing thread wait for another pipeline rank: in a launch of both, or for such a launch on the other thread?
 bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Event& e, int call) {
     const auto shared = [&](int c) { return loaded.crosses_pipeline[static_cast<size_t>(entry.calls[c].routine)]; };
@@ -126,6 +140,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     const Job job(programs, entry, cluster, rank_threads, ring);
     Simulated out;
     out.timelines.resize(programs.size());
+    for (size_t rank = 0; rank < programs.size(); ++rank) reserve(out.timelines[rank], job, rank);
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
     std::vector<Spans> spans(programs.size());
