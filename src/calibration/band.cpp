@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "base/parallel.h"
 #include "base/round.h"
@@ -58,11 +59,13 @@ double deviation_of(double step_s, const compile::Compiled& compiled, const comp
                     const std::vector<double>& spreads, const std::vector<sim::Part>& parts) {
     const std::vector<int>& numbers = constants.of(sources);
     std::vector<double> moved(numbers.size());
-    constexpr size_t kOfAReplay = 4;  // constants: the next one is played on another processor
-    parallel_for(ceil_div(numbers.size(), kOfAReplay), [&](size_t part) {
+    constexpr size_t kOfAReplay = 4;  // constants at least: a processor takes more if there are not enough of them
+    const size_t replays =
+        std::min<size_t>(ceil_div(numbers.size(), kOfAReplay), std::max(1u, std::thread::hardware_concurrency()));
+    parallel_for(replays, [&](size_t part) {
         const sim::Cluster cluster = constants.cluster(sources, values);
         sim::Replay replay(compiled.programs, ir::EntryKind::Train, cluster, rank_threads);
-        for (size_t i = part * kOfAReplay; i < std::min(numbers.size(), (part + 1) * kOfAReplay); ++i) {
+        for (size_t i = part; i < numbers.size(); i += replays) {
             const auto k = static_cast<size_t>(numbers[i]);
             std::vector<double> other = values;
             other[k] *= std::exp(-spreads[k]);  // down: shares end at 1

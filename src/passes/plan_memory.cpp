@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
@@ -77,13 +78,19 @@ struct Life {
 int end_of(const ir::HappensBefore& happens_before, const Life& life) {
     const int last_use = life.end();
     int end = last_use;
+    std::array<int, kStepQueues> uses;  // the last of each queue that has one
+    const auto uses_end = std::ranges::copy_if(life.last, uses.begin(), [](int last) { return last >= 0; }).out;
+    const auto may_still_run = [&](int call) {
+        return !std::all_of(uses.begin(), uses_end, [&](int last) { return happens_before(last, call); });
+    };
     for (QueueName queue : kQueuesOfSteps) {
         const std::vector<int>& calls = happens_before.calls_of(queue);
-        const auto behind = std::upper_bound(calls.begin(), calls.end(), last_use);
-        const auto ordered = std::partition_point(behind, calls.end(), [&](int call) {
-            return !std::ranges::all_of(life.last, [&](int last) { return last < 0 || happens_before(last, call); });
-        });
-        if (ordered != behind) end = std::max(end, *(ordered - 1));
+        auto behind = std::upper_bound(calls.begin(), calls.end(), last_use);
+        // Mostly few calls: in steps that double, then between the last two.
+        std::ptrdiff_t step = 1;
+        while (calls.end() - behind > step && may_still_run(behind[step])) behind += step, step *= 2;
+        const auto ordered = std::partition_point(behind, behind + std::min(step, calls.end() - behind), may_still_run);
+        if (ordered != calls.begin()) end = std::max(end, *(ordered - 1));
     }
     return end;
 }

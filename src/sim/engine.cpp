@@ -1,7 +1,6 @@
 #include "sim/engine.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <map>
 #include <queue>
@@ -9,12 +8,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "sim/clock.h"
+#include "sim/devices.h"
 
 namespace lockstep::sim {
 namespace {
-
-constexpr double kDone = 1e-12;  // of a share of work
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 enum class Phase { Waiting, Gathering, Running, Ended };
 
@@ -26,15 +24,11 @@ struct Player {
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
     double held_until_s = -1;         // by its call's delay and host; negative: not known yet
-    int blocked_by = -1;              // a call that it was found to wait for; -1: none
     int turn = 0;                     // of its meetings this one is the k-th
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
     double as_of_s = 0;   // when these shares were right
     int64_t version = 0;  // of the rates: what was foreseen under older ones does not come
-    // Of a run: one past its last work, 0: it is in none; and when its first segment, which is the one at hand, ends.
-    size_t run_end = 0;
-    double first_end_s = 0;
 
     const Work& now() const { return thread->work[work]; }
     const std::vector<Segment>& pieces() const { return *now().segments; }
@@ -43,50 +37,32 @@ struct Player {
     bool is_done() const { return core <= kDone && link <= kDone; }
 };
 
-// The launches of a group on one thread so far: the k-th of every member is the same one.
-struct Launches {
-    std::map<int, int> come;  // to symmetric ones, by rank
-    int sends = 0, receives = 0, received = 0, waits = 0;
-
-    int come_of(int rank) const {
-        const auto at = come.find(rank);
-        return at == come.end() ? 0 : at->second;
-    }
-};
-
-// How long a segment takes on a device whose rank does nothing else.
-double alone_s(const Segment& s) { return std::max(s.core_s, s.link_s); }
-
-// Where runs of a thread may go: works that follow each other and that nobody joins or waits for before the last has ended.
-struct Track {
-    std::vector<double> before_s;  // by work, and of all: the sum of what those before it take by themselves
-    std::vector<size_t> run_end;   // by work: one past the last of a run that it begins or is in
-    std::vector<bool> meets_none;  // by work
-};
-
 enum class Detail { Events, Times };
 
 class Engine {
 public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine, Detail detail)
-        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), launches_(groups.size() * 2) {
+        : groups_(groups), machine_(machine), players_of_(ranks.size()), launches_(groups.size() * 2) {
         keeps_events_ = detail == Detail::Events;
         size_t events = 0;
+        size_t calls = 0;
         for (size_t r = 0; r < ranks.size(); ++r) {
+            first_call_.push_back(calls);
+            int last = -1;
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
                 players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t), ranks[r].host});
                 hosts_ = std::max(hosts_, ranks[r].host + 1);
-                int last = -1;
                 for (const Work& w : ranks[r].threads[t].work) {
                     last = std::max(last, w.id);
                     for (int waited : w.waits) last = std::max(last, waited);
                     events += w.segments->size() + (w.waits.empty() ? 0 : 1);
                 }
-                if (static_cast<size_t>(last + 1) > ended_[r].size()) ended_[r].resize(static_cast<size_t>(last + 1), false);
             }
-            if (!keeps_events_) add_tracks(ranks[r], ended_[r].size());
+            calls += static_cast<size_t>(last + 1);
         }
+        ended_.assign(calls, 0);
+        blocked_by_.assign(players_.size(), kNothing);
         if (keeps_events_) events_.reserve(events);
         for (const Player& p : players_) {
             if (!keeps_events_) times_.emplace_back(p.thread->work.size());
@@ -117,6 +93,8 @@ private:
             ensure(p.phase == Phase::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
     }
 
+    static constexpr size_t kNothing = std::numeric_limits<size_t>::max();
+
     // A player whose state may change now. One that runs, or has ended, goes on by itself.
     void wake(int player) {
         const Phase phase = players_[static_cast<size_t>(player)].phase;
@@ -125,25 +103,26 @@ private:
 
     // A call of the rank has ended: those that may have waited for it.
     void wake_waiting(int rank) {
-        const std::vector<bool>& ended = ended_[static_cast<size_t>(rank)];
         for (const int other : players_of_[static_cast<size_t>(rank)]) {
-            const Player& o = players_[static_cast<size_t>(other)];
-            if (keeps_events_) {  // events of one moment keep their order
-                wake(other);
-                continue;
-            }
-            if (o.phase != Phase::Waiting || (o.blocked_by >= 0 && !ended[static_cast<size_t>(o.blocked_by)])) continue;
-            awake_.push_back(other);
+            // Events of one moment keep their order.
+            if (keeps_events_ || (phase_of(other) == Phase::Waiting && !is_blocked(other))) wake(other);
         }
+    }
+    Phase phase_of(int player) const { return players_[static_cast<size_t>(player)].phase; }
+    // Is it still as when it was found to wait for a call?
+    bool is_blocked(int player) const {
+        const size_t call = blocked_by_[static_cast<size_t>(player)];
+        return call != kNothing && ended_[call] == 0;
     }
 
     void settle() {
-        while (!awake_.empty()) {
-            Player& p = players_[static_cast<size_t>(awake_.front())];
-            awake_.pop_front();
+        for (size_t i = 0; i < awake_.size(); ++i) {
+            if (is_blocked(awake_[i])) continue;
+            Player& p = players_[static_cast<size_t>(awake_[i])];
             while (step(p)) {
             }
         }
+        awake_.clear();
     }
     // True if it went on.
     bool step(Player& p) {
@@ -164,15 +143,12 @@ private:
             p.phase = Phase::Ended;
             return false;
         }
-        const std::vector<bool>& ended = ended_[static_cast<size_t>(p.rank)];
-        if (p.blocked_by >= 0 && !ended[static_cast<size_t>(p.blocked_by)]) return false;
+        size_t& blocked_by = blocked_by_[static_cast<size_t>(&p - players_.data())];
         for (int w : p.now().waits) {
-            if (!ended[static_cast<size_t>(w)]) {
-                p.blocked_by = w;
-                return false;
-            }
+            blocked_by = call_number(p, w);
+            if (ended_[blocked_by] == 0) return false;
         }
-        p.blocked_by = -1;
+        blocked_by = kNothing;
         if (is_held(p)) return false;
         if (!p.now().waits.empty() && keeps_events_)
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
@@ -203,44 +179,20 @@ private:
         }
         p.phase = Phase::Gathering;
         if (!joins(p)) return;
-        Launches& m = launches(p);
-        switch (p.piece().kind) {
-            case mesh::Collective::Send: p.turn = ++m.sends; break;
-            case mesh::Collective::Recv: p.turn = ++m.receives; break;
-            case mesh::Collective::Wait: p.turn = ++m.waits; break;
-            case mesh::Collective::AllGather:
-            case mesh::Collective::ReduceScatter:
-            case mesh::Collective::AllReduce:
-            case mesh::Collective::AllToAll:
-            case mesh::Collective::Broadcast:
-            case mesh::Collective::Permute: p.turn = ++m.come[p.rank]; break;
-        }
+        p.turn = launches(p).add(p.piece().kind, p.rank);
         wake_group(p);
     }
 
-    static bool is_over(const Launches& m, const std::vector<int>& members, const Player& p) {
-        switch (p.piece().kind) {
-            case mesh::Collective::Send: return true;
-            case mesh::Collective::Recv: return m.sends >= p.turn;
-            case mesh::Collective::Wait: return m.received >= p.turn;
-            case mesh::Collective::AllGather:
-            case mesh::Collective::ReduceScatter:
-            case mesh::Collective::AllReduce:
-            case mesh::Collective::AllToAll:
-            case mesh::Collective::Broadcast:
-            case mesh::Collective::Permute: break;
-        }
-        return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
+    size_t call_number(const Player& p, int call) const {
+        return first_call_[static_cast<size_t>(p.rank)] + static_cast<size_t>(call);
     }
-
     void end_work(const Player& p, size_t work, double end_s) {
-        ended_[static_cast<size_t>(p.rank)][static_cast<size_t>(p.thread->work[work].id)] = true;
+        ended_[call_number(p, p.thread->work[work].id)] = 1;
         if (!keeps_events_) times_of(p)[work].end_s = end_s;
     }
     std::vector<WorkTime>& times_of(const Player& p) { return times_[static_cast<size_t>(&p - players_.data())]; }
 
-    bool joins(const Segment& s) const { return s.group >= 0 && groups_[static_cast<size_t>(s.group)].size() > 1; }
-    bool joins(const Player& p) const { return joins(p.piece()); }
+    bool joins(const Player& p) const { return p.piece().group >= 0 && groups_[static_cast<size_t>(p.piece().group)].size() > 1; }
     void wake_group(const Player& p) {
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (const int other : players_of_[static_cast<size_t>(member)]) {
@@ -253,7 +205,7 @@ private:
     Launches& launches(const Player& p) { return launches_[static_cast<size_t>(p.piece().group) * 2 + (p.index == 0 ? 0 : 1)]; }
 
     bool try_gather(Player& p) {
-        if (joins(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
+        if (joins(p) && !launches(p).has_all(p.piece().kind, p.turn, groups_[static_cast<size_t>(p.piece().group)])) return false;
         p.phase = Phase::Running;
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
@@ -289,142 +241,15 @@ private:
             std::sort(changed_.begin(), changed_.end());
             changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
             for (int rank : changed_) {
-                const size_t first = of.size();
                 for (int p : players_of_[static_cast<size_t>(rank)]) {
                     if (players_[static_cast<size_t>(p)].runs()) of.push_back(&players_[static_cast<size_t>(p)]);
-                }
-                if (of.size() == first + 1 && of[first]->run_end > 0) of.pop_back();  // it goes on as foreseen
-                for (size_t i = first; i < of.size(); ++i) {
-                    if (of[i]->run_end > 0) leave_run(*of[i]);
                 }
             }
         }
         changed_.clear();
         for (Player* p : of) advance(*p);
         set_rates(of);
-        for (size_t i = 0; i < of.size(); ++i) {
-            const bool is_only_one =
-                (i == 0 || of[i - 1]->rank != of[i]->rank) && (i + 1 == of.size() || of[i + 1]->rank != of[i]->rank);
-            if (!(is_only_one && begin_run(*of[i]))) foresee(*of[i]);
-        }
-    }
-
-    void add_tracks(const Rank& rank, size_t calls) {
-        std::vector<bool> awaited(calls, false);
-        for (const Thread& t : rank.threads) {
-            for (const Work& w : t.work) {
-                for (int waited : w.waits) awaited[static_cast<size_t>(waited)] = true;
-            }
-        }
-        for (const Thread& t : rank.threads) {
-            Track& track = tracks_.emplace_back();
-            const size_t n = t.work.size();
-            track.before_s.assign(n + 1, 0), track.run_end.assign(n, n), track.meets_none.assign(n, true);
-            for (size_t w = 0; w < n; ++w) {
-                double sum_s = 0;
-                for (const Segment& s : *t.work[w].segments) {
-                    sum_s += alone_s(s);
-                    if (joins(s)) track.meets_none[w] = false;
-                }
-                track.before_s[w + 1] = track.before_s[w] + sum_s;
-            }
-            for (size_t w = n; w-- > 0;) {
-                const bool goes_on = w + 1 < n && !awaited[static_cast<size_t>(t.work[w].id)] && track.meets_none[w + 1] &&
-                                     may_follow(t.work[w + 1]);
-                track.run_end[w] = goes_on ? track.run_end[w + 1] : w + 1;
-            }
-        }
-    }
-    static bool may_follow(const Work& w) { return w.waits.empty() && w.delay_s == 0 && !w.segments->empty(); }
-
-    const Track& track_of(const Player& p) const { return tracks_[static_cast<size_t>(&p - players_.data())]; }
-
-    // What the segments of the work at hand take by themselves that come behind segment `from`.
-    static double behind_s(const Player& p, size_t from) {
-        double out = 0;
-        for (size_t s = from + 1; s < p.pieces().size(); ++s) out += alone_s(p.pieces()[s]);
-        return out;
-    }
-
-    // The player, whose rank does nothing else, goes on to the end of its run unless something begins at the same time.
-    bool begin_run(Player& p) {
-        if (keeps_events_ || machine_.cores < kNever) return false;
-        const Track& track = track_of(p);
-        if (!track.meets_none[p.work] || p.piece().memory_s > 0) return false;
-        const double first_end_s =
-            now_s_ + std::max(p.core > kDone ? p.core / p.core_rate : 0, p.link > kDone ? p.link / p.link_rate : 0);
-        const double origin_s = first_end_s + behind_s(p, p.segment) - track.before_s[p.work + 1];  // of works behind this one
-        size_t end = p.work + 1;
-        while (end < track.run_end[p.work] && p.thread->work[end].not_before_s <= origin_s + track.before_s[end]) ++end;
-        if (end == p.work + 1 && p.segment + 1 == p.pieces().size()) return false;
-        p.run_end = end;
-        p.first_end_s = first_end_s;
-        const double end_s = origin_s + track.before_s[end];
-        ahead_.push({end_s, static_cast<int>(&p - players_.data()), ++p.version});
-        return true;
-    }
-
-    // The player is moved to where it is by now.
-    void leave_run(Player& p) {
-        const size_t end = std::exchange(p.run_end, 0);
-        if (now_s_ <= p.first_end_s) return;
-        const Track& track = track_of(p);
-        pass_segment(p, p.first_end_s);
-        double at_s = p.start_s;
-        // Works that have ended: all of them but the last of those that have begun.
-        if (const double work_end_s = at_s + behind_s(p, p.segment - 1); p.work + 1 < end && work_end_s < now_s_) {
-            const double origin_s = work_end_s - track.before_s[p.work + 1];
-            const auto begun = std::upper_bound(track.before_s.begin() + static_cast<long>(p.work) + 1,
-                                                track.before_s.begin() + static_cast<long>(end), now_s_ - origin_s);
-            const auto now = static_cast<size_t>(begun - track.before_s.begin()) - 1;
-            end_works(p, now, at_s, origin_s);
-            at_s = p.start_s;
-        }
-        while (p.segment + 1 < p.pieces().size() && at_s + alone_s(p.piece()) <= now_s_) {
-            at_s += alone_s(p.piece());
-            pass_segment(p, at_s);
-        }
-        const double done_s = now_s_ - at_s;
-        const auto left = [&](double of_s) { return of_s > 0 ? std::max(0.0, 1 - done_s / of_s) : 0.0; };
-        p.core = left(p.piece().core_s), p.link = left(p.piece().link_s);
-        p.as_of_s = now_s_;
-    }
-
-    // The run has come to its end: its last segment ends now.
-    void end_run(Player& p) {
-        const size_t end = std::exchange(p.run_end, 0);
-        const Track& track = track_of(p);
-        double at_s = p.first_end_s;
-        if (p.work + 1 < end) {
-            pass_segment(p, at_s);
-            end_works(p, end - 1, at_s, at_s + behind_s(p, p.segment - 1) - track.before_s[p.work + 1]);
-            at_s = p.start_s + alone_s(p.piece());
-        }
-        while (p.segment + 1 < p.pieces().size()) {
-            pass_segment(p, at_s);
-            at_s += alone_s(p.piece());
-        }
-        p.core = p.link = 0;
-    }
-
-    // The segment at hand has ended.
-    void pass_segment(Player& p, double end_s) {
-        times_of(p)[p.work].busy_s += end_s - p.ready_s;
-        ++p.segment;
-        p.start_s = p.ready_s = end_s;
-    }
-
-    // Works before `next` have ended; the first of them is at `at_s` behind some of its segments. A work begins at
-    // origin_s + before_s.
-    void end_works(Player& p, size_t next, double at_s, double origin_s) {
-        const Track& track = track_of(p);
-        for (size_t w = p.work; w < next; ++w) {
-            const double begin_s = w == p.work ? at_s : origin_s + track.before_s[w], end_s = origin_s + track.before_s[w + 1];
-            times_of(p)[w].busy_s += end_s - begin_s;
-            end_work(p, w, end_s);
-        }
-        p.work = next, p.segment = 0;
-        p.start_s = p.ready_s = origin_s + track.before_s[next];
+        for (Player* p : of) foresee(*p);
     }
 
     // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
@@ -504,13 +329,6 @@ private:
             if (e.version != p.version) continue;
             any = true;
             now_s_ = e.time_s;
-            if (p.run_end > 0) {
-                end_run(p);
-                p.as_of_s = now_s_;
-                changed_.push_back(p.rank);
-                awake_.push_back(e.player);
-                continue;
-            }
             // What ends now has ended: rounding leaves nothing of it.
             const bool core_ends = p.core > kDone && p.as_of_s + p.core / p.core_rate <= now_s_,
                        link_ends = p.link > kDone && p.as_of_s + p.link / p.link_rate <= now_s_;
@@ -537,16 +355,17 @@ private:
     int hosts_ = 1;
     std::vector<Player> players_;
     std::vector<std::vector<int>> players_of_;  // by rank
-    std::vector<std::vector<bool>> ended_;      // calls, by rank
+    std::vector<size_t> first_call_;            // by rank
+    std::vector<char> ended_;                   // calls of all ranks
+    std::vector<size_t> blocked_by_;            // by player: a call that it was found to wait for, or kNothing
     std::vector<Launches> launches_;            // [group * 2 + thread]
-    std::deque<int> awake_;
+    std::vector<int> awake_;
     std::vector<int> changed_;             // ranks where a segment has begun or ended
     std::vector<Player*> sharing_, busy_;  // of set_rates
     std::priority_queue<Foreseen> ahead_;
     bool keeps_events_ = true;
     std::vector<Event> events_;
-    std::vector<Track> tracks_;                 // by player, as
-    std::vector<std::vector<WorkTime>> times_;  // these are; none where events are kept
+    std::vector<std::vector<WorkTime>> times_;  // by player; none where events are kept
     double now_s_ = 0;
 };
 
@@ -557,7 +376,10 @@ std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::ve
 }
 
 WorkTimes times_of(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine) {
-    return Engine(ranks, groups, machine, Detail::Times).times();
+    if (machine.cores < kNever) return Engine(ranks, groups, machine, Detail::Times).times();
+    Devices devices(ranks, groups, all_of(ranks));
+    devices.play(machine.beside_link);
+    return devices.times();
 }
 
 }  // namespace lockstep::sim

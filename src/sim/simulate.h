@@ -6,14 +6,9 @@
 
 #include "ir/timeline.h"
 #include "sim/profile.h"
+#include "sim/steady.h"
 
 namespace lockstep::sim {
-
-struct StepTime {
-    double step_time_s = 0;
-    double microbatch_s = 0;  // of a pipeline in its steady state; 0: the step is too short to show it
-    double busiest_s = 0;     // with a microbatch: the link or the computing thread that has the most to do
-};
 
 struct Simulated : StepTime {
     std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it represents all
@@ -40,8 +35,8 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                  const compile::RankThreads& rank_threads, const mesh::Link& ring = {}, int64_t fragment = 0);
 
-// time_of() on machines that differ from `cluster` in numbers only, such as the constants of a band. What these do not change is
-// made once; what they do not change at all is played once.
+// time_of() on devices that differ from those of `cluster` in numbers only, such as the constants of a band. What these do not
+// change is made once; what they do not change at all is played once.
 class Replay {
 public:
     Replay(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
