@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "compile/limits.h"
 #include "compile/recompute_budget.h"
 #include "compile/runner.h"
@@ -149,6 +150,7 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
     run("schedule", [&](P p) {
         passes::ScheduleOptions o{{}, layout.windows.reduce_gradients, layout.windows.resident_stages};
+        o.names_buffers = options.place_buffers;
         const bool trains = p.routine(ir::RoutineKind::Stats, "") != nullptr;
         if (trains && layout.partition.outer) o.fragments = layout.partition.outer->fragments;
         if (!stages.rows.empty()) o.rows = stages.rows[static_cast<size_t>(p.pipeline_rank)];
@@ -311,6 +313,15 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     for (PassReport& report : run.take_reports()) out.passes.push_back(std::move(report));
     if (const auto refusal = does_not_fit(out, options)) return *refusal;
     return out;
+}
+
+void place_fullest(Compiled& compiled) {
+    constexpr double kMayBeFullest = 0.8;
+    const double least = kMayBeFullest * static_cast<double>(compiled.arena_bytes());
+    parallel_for(compiled.programs.size(), [&](size_t i) {
+        P& p = compiled.programs[i];
+        if (static_cast<double>(compiled.arena_bytes(p)) >= least) p = passes::place_buffers(std::move(p));
+    });
 }
 
 Compiled compile(const Config& config, const CompileOptions& options) {

@@ -47,7 +47,8 @@ struct CompileOptions {
     bool report = false;              // fill PassReport's comparison of before and after
     ComputesIn memory = ComputesIn::HostMemory;
     std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
-    // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
+    // false: buffers have neither names nor offsets, and the arena is the least that any offsets need. Such a program has a time
+    // on devices.
     bool place_buffers = true;
     std::optional<int64_t> only_pipeline_rank = {};  // only the program of this one is made: nobody asks for the others
 };
@@ -90,6 +91,10 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options);
 
 // The rest, for a configuration that has the prefix's model, types, sequence length and entries, and for the same options.
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
+
+// Gives offsets to the buffers of programs that were compiled without: of each rank that needs, without gaps, four fifths of
+// what the fullest needs. A rank that needs less is not the fullest with its gaps, either.
+void place_fullest(Compiled& compiled);
 
 // Both halves. Throws the refusal.
 Compiled compile(const Config& config, const CompileOptions& options);

@@ -43,7 +43,7 @@ int Bindings::stem(std::string_view what, std::string_view of) {
     return at->second;
 }
 
-Bindings::Bindings(ir::Program& program) : program_(program) {
+Bindings::Bindings(ir::Program& program, bool names_buffers) : program_(program), names_buffers_(names_buffers) {
     for (Routine& r : program_.routines) lay_out(r);
 }
 
@@ -231,7 +231,9 @@ int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
 int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resident) {
     auto& buffers = name.in_all_entries ? buffers_ : buffers_of_entry_;
     const auto [known, is_new] = buffers.try_emplace(name, static_cast<int>(program_.buffers.size()));
-    if (is_new) program_.buffers.push_back({text(name), kind, round_up(bytes, kAlignmentBytes), resident, -1});
+    if (is_new)
+        program_.buffers.push_back(
+            {names_buffers_ ? text(name) : std::string(), kind, round_up(bytes, kAlignmentBytes), resident, -1});
     else if (program_.buffers[static_cast<size_t>(*known)].bytes < bytes)
         throw InternalError("schedule: buffer " + text(name) + " is too small for a port");
     return *known;

@@ -18,7 +18,7 @@ namespace lockstep::passes {
 class Bindings {
 public:
     // Lays the tensors of each port one behind the other, where partition_parameters has not placed them, and sets its size.
-    explicit Bindings(ir::Program& program);
+    Bindings(ir::Program& program, bool names_buffers);
 
     // Calls are of this entry from now on.
     void begin_entry(ir::EntryKind kind);
@@ -124,6 +124,7 @@ private:
     bool first_write(const PortOfCall& at, int buffer);
 
     ir::Program& program_;
+    const bool names_buffers_;
     std::vector<std::vector<Contents>> contents_;  // by routine and port
     std::string_view entry_;
     std::vector<Stem> stems_;

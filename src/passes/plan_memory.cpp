@@ -113,11 +113,12 @@ std::vector<Life> lives_of(const ir::Program& p, const ir::Entry& e) {
 
 void add_scratch(ir::Program& p, ir::Entry& e) {
     const std::string stem = fmt::format("{}.scratch#", name_of(e.kind));
+    const bool are_named = !p.buffers.empty() && !p.buffers.front().name.empty();
     p.buffers.reserve(p.buffers.size() + e.calls.size());
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const Routine& r = p.routines[e.calls[i].routine];
         if (r.scratch_bytes == 0) continue;
-        p.buffers.push_back({stem + std::to_string(i), ir::MemoryKind::Workspace, r.scratch_bytes});
+        p.buffers.push_back({are_named ? stem + std::to_string(i) : std::string(), ir::MemoryKind::Workspace, r.scratch_bytes});
         e.calls[i].scratch = static_cast<int>(p.buffers.size()) - 1;
     }
 }
@@ -127,6 +128,10 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
 ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);
+    return place_buffers(std::move(program));
+}
+
+ir::Program place_buffers(ir::Program program) {
     program.arena_bytes = {};
     for (ir::Buffer& b : program.buffers) {
         ensure(b.resident || b.place == Place::Device, "plan_memory: what lies in the host's memory lives through steps");

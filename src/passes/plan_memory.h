@@ -14,6 +14,8 @@ ir::Program plan_memory(ir::Program program);
 // The same without offsets of buffers. The device's arena is then the least that any offsets need:
 // the most bytes in use at once.
 ir::Program size_memory(ir::Program program);
+// The offsets that plan_memory gives, for a program of size_memory.
+ir::Program place_buffers(ir::Program program);
 
 // The largest sum of bytes of the device's memory in use at once along the order of events, resident ones included; a buffer
 // counts as in use as long as some execution may still touch it.

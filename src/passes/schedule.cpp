@@ -24,7 +24,11 @@ using schedules::Work;
 class Scheduler {
 public:
     Scheduler(ir::Program& program, const ScheduleOptions& options)
-        : p_(program), options_(options), bindings_(program), stages_(program.stages), units_(in_order_of_names(program.units)) {
+        : p_(program),
+          options_(options),
+          bindings_(program, options.names_buffers),
+          stages_(program.stages),
+          units_(in_order_of_names(program.units)) {
         if (stages_.empty()) stages_.push_back({0, p_.block_instances()});
         for (const Routine& r : p_.routines) {
             params_of_.push_back(units(r, PortKind::Params));
@@ -304,6 +308,7 @@ private:
         for (const auto& [place, all] : adding) {
             for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].push_back(place);
         }
+        entry_.calls.reserve(entry_.calls.size() + runs.size() + runs.size() / 8);
         const ResidentStages residents(stages_of(row), options_.resident_stages);
         for (size_t k = 0; k < runs.size(); ++k) {
             const bool begins_step = k == 0 || runs[k].step != runs[k - 1].step;

@@ -24,7 +24,8 @@ struct ScheduleOptions {
     // Number of stages whose gathered parameters stay between uses: those that the row runs next. 0: parameters are freed after
     // each routine.
     int64_t resident_stages = 0;
-    int64_t fragments = 0;  // of the model, each with an entry in which islands meet
+    int64_t fragments = 0;      // of the model, each with an entry in which islands meet
+    bool names_buffers = true;  // false: their names are empty, for a program that nobody prints or verifies
 };
 
 // Which stages of a pipeline rank keep their gathered parameters.

@@ -153,8 +153,8 @@ struct Bounds::Impl {
         for (size_t b = 0; b < w.blocks.size(); ++b) h.blocks.push_back(b);
         out.blocks = {h.blocks};
         out.microbatches = played(f);
-        h.busy_s = w.sum.whole_s();
-        h.end_s = out.step_s = (w.sum.forward_s + w.sum.backward_s) * static_cast<double>(out.microbatches);
+        h.busy_s = w.sum_busy.whole_s();
+        h.end_s = out.step_s = h.busy_s * static_cast<double>(out.microbatches);
         add_ready(h, w, h.blocks, Work::Backward, h.end_s - w.sum.backward_s);
         out.more_s = h.busy_s * static_cast<double>(f.microbatches - out.microbatches);
         h.frames = w.sum.saved_bytes;
@@ -168,12 +168,13 @@ struct Bounds::Impl {
 
     Played play_table(const Choice& f, const Whole& w) {
         const passes::Cut& cut = cut_of(f, w);
-        std::vector<BlockCost> stages;
+        std::vector<BlockCost> stages, busy;
         std::vector<std::vector<size_t>> blocks;
         size_t at = 0;
         for (const std::vector<BlockInstance>& stage : cut.stages) {
-            stages.emplace_back(), blocks.emplace_back();
-            for (size_t i = 0; i < stage.size(); ++i, ++at) stages.back() += w.costs[at], blocks.back().push_back(at);
+            stages.emplace_back(), busy.emplace_back(), blocks.emplace_back();
+            for (size_t i = 0; i < stage.size(); ++i, ++at)
+                stages.back() += w.costs[at], busy.back() += w.busy[at], blocks.back().push_back(at);
         }
         Played out;
         out.microbatches = played(f);
@@ -195,11 +196,11 @@ struct Bounds::Impl {
         for (size_t r = 0; r < table.rows.size(); ++r) {
             Held& h = out.ranks.emplace_back(held(table.rows[r], stages));
             std::map<int64_t, std::pair<Work, double>> last;  // by stage: its last action, and when that begins
-            double busy_s = 0;
+            double before_s = 0;
             for (size_t i = 0; i < table.rows[r].size(); ++i) {
                 const Action& a = table.rows[r][i];
-                const double begin_s = follows_table(f) ? timeline.start[r][i] : busy_s;
-                busy_s += cost(a);
+                const double begin_s = follows_table(f) ? timeline.start[r][i] : before_s;
+                before_s += cost(a);
                 if (a.work == Work::Idle) continue;
                 last[a.stage] = {a.work, begin_s};
                 if (schedules::is_backward(a.work) || schedules::is_release(a.work))
@@ -218,7 +219,10 @@ struct Bounds::Impl {
             const auto microbatches = static_cast<double>(out.microbatches);
             const double slowed = f.async_tensor_parallel ? 0 : 1 - problem.cluster().beside_collective;
             const double received_s = received(cut, static_cast<int64_t>(r), delays_s);
-            h.busy_s = timeline.busy[r] / microbatches + slowed * received_s;
+            double busy_s = 0;
+            for (const Action& a : table.rows[r])
+                busy_s += a.work == Work::Idle ? 0 : busy[static_cast<size_t>(a.stage)].of(a.work);
+            h.busy_s = busy_s / microbatches + slowed * received_s;
             const double begin_s = follows_table(f) && !timeline.start[r].empty() ? timeline.start[r].front() : 0;
             h.begin_s = begin_s;
             const double all_s = begin_s + h.busy_s * microbatches - slowed * received_s;

@@ -36,6 +36,12 @@ BlockCost& BlockCost::operator+=(const BlockCost& o) {
     return *this;
 }
 
+void BlockCost::raise_to(const BlockCost& o) {
+    for (double BlockCost::*const time :
+         {&BlockCost::forward_s, &BlockCost::backward_s, &BlockCost::input_s, &BlockCost::weight_s})
+        this->*time = std::max(this->*time, o.*time);
+}
+
 namespace {
 
 // Seconds of each routine on a rank that has its device to itself.
@@ -238,7 +244,7 @@ const Whole& Costs::whole(const Choice& f) {
     if (is_new) {
         w.program = routines(f, false);
         w.blocks = w.program.block_instances();
-        w.costs.resize(w.blocks.size());
+        w.costs.resize(w.blocks.size()), w.busy.resize(w.blocks.size());
         add(w, w.program, false);
         if (f.async_tensor_parallel) measure(w, f, false);
         if (are_priced()) w.computing_s = computing_s(w);
@@ -255,8 +261,11 @@ const Whole& Costs::whole(const Choice& f) {
     } else if (!is_new) {
         return w;
     }
-    w.sum = {};
-    for (const BlockCost& c : w.costs) w.sum += c;
+    w.sum = w.sum_busy = {};
+    for (size_t b = 0; b < w.blocks.size(); ++b) {
+        w.busy[b].raise_to(w.costs[b]);
+        w.sum += w.costs[b], w.sum_busy += w.busy[b];
+    }
     return w;
 }
 
@@ -273,7 +282,11 @@ void Costs::add(Whole& w, const ir::Program& p, bool in_parts) const {
     std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     const std::vector<QueueName> queues = passes::queues_of(p);
     for (size_t i = 0; i < p.routines.size(); ++i) {
-        if (queues[i] == QueueName::Tensor || may_run_ahead(p, i)) prices[i] = 0;
+        if (queues[i] == QueueName::Tensor) prices[i] = 0;
+    }
+    add_costs(w.blocks, w.busy, p, prices, in_parts);
+    for (size_t i = 0; i < p.routines.size(); ++i) {
+        if (may_run_ahead(p, i)) prices[i] = 0;
     }
     add_costs(w.blocks, w.costs, p, prices, in_parts);
 }

@@ -20,6 +20,7 @@ struct BlockCost {
     double of(schedules::Work work) const;
     double whole_s() const { return forward_s + backward_s; }
     BlockCost& operator+=(const BlockCost& o);
+    void raise_to(const BlockCost& o);  // its seconds, where they are less
 };
 
 // The model on one pipeline rank, with chosen kernels.
@@ -27,7 +28,9 @@ struct Whole {
     ir::Program program;
     std::vector<ir::BlockInstance> blocks;
     std::vector<BlockCost> costs;  // by position in `blocks`
-    BlockCost sum;
+    // How long the computing thread is busy with it, wherever it waits: with what may run ahead of a gradient's arrival.
+    std::vector<BlockCost> busy;
+    BlockCost sum, sum_busy;
     double computing_s = 0;  // of forward and backward, without collectives
     bool has_parts = false;  // backwards in two parts are priced, too
 };

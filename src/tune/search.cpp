@@ -7,6 +7,7 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "planning/plan.h"
@@ -101,14 +102,16 @@ public:
             const TimeBound bound = bounds_.coarse(f);
             push({bound.step_s, bound.limit, next_++, false, f});
         }
-        do explore();
-        while (!place_best());
+        for (explore(); !place_best(); explore()) {
+            for (Candidate& c : std::exchange(beaten_, {})) push(std::move(c));  // what beat it may have gone
+        }
         for (; !queue_.empty(); queue_.pop()) leave(queue_.top());
         if (options_.solve_recompute && !is_stopped()) solve_recompute();
         while (!place_best()) {
         }
         if (!is_stopped()) place_front();
         rank();
+        for (const Candidate& c : beaten_) cut(c);
         int64_t seen = found_.refused + std::ssize(found_.all);
         for (const auto& [limit, c] : cuts_) seen += c.layouts, found_.cuts.push_back(c);
         if (found_.was_stopped) found_.not_reached = std::max<int64_t>(0, found_.layouts - seen);
@@ -124,7 +127,8 @@ private:
             report_explored(c.bound_s);
             if (options_.prune && c.bound_s >= worst_of_best()) break;
             queue_.pop();
-            if (c.is_member) plan(c.choice);
+            if (c.is_member && options_.prune && c.bound_s >= to_beat(c.choice)) beaten_.push_back(c);
+            else if (c.is_member) plan(c.choice);
             else expand(c.choice);
         }
     }
@@ -175,6 +179,13 @@ private:
         return times[static_cast<size_t>(options_.top - 1)];
     }
 
+    // The time that a layout must beat to be listed: that of the last, and that of its own family, of which one is listed.
+    double to_beat(const Choice& choice) const {
+        const Choice family = family_of(choice);
+        const auto at = std::ranges::find_if(best_, [&](const auto& b) { return b.first == family; });
+        return std::min(worst_of_best(), at == best_.end() ? std::numeric_limits<double>::infinity() : at->second.step_s);
+    }
+
     void cut(const Candidate& c, int64_t bytes = 0) {
         Cut& cut = cuts_[c.limit];
         const double bound = bytes > 0 ? static_cast<double>(bytes) : c.bound_s;
@@ -190,7 +201,7 @@ private:
         }
         const TimeBound of_all = bounds_.of_family(family);
         if (options_.prune && of_all.step_s >= worst_of_best()) {
-            cut({of_all.step_s, of_all.limit, 0, false, family});
+            beaten_.push_back({of_all.step_s, of_all.limit, next_++, false, family});
             return;
         }
         for (const Choice& m : problem_.space.members(family)) {
@@ -224,7 +235,7 @@ private:
             return;
         }
         auto& planned = std::get<Planned>(result);
-        if (planned.is_least) return cut({planned.step_s, Limit::Rounds, 0, true, choice});
+        if (planned.is_least) return beaten_.push_back({planned.step_s, Limit::Rounds, next_++, true, choice});
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
@@ -240,12 +251,26 @@ private:
         for (const Planned& p : some) {
             if (p.is_placed) continue;
             were_placed = false;
-            const auto placed = plan_of(problem_, p.choice);
+            const auto placed = placed_plan_of(p);
             Planned& now = *known(p.choice);
             if (compile::refusal_of(placed)) now.fits = false, now.is_placed = true;
             else now = std::get<Planned>(placed);
         }
         return were_placed;
+    }
+
+    compile::OrRefusal<Planned> placed_plan_of(const Planned& p) const {
+        if (p.choice.recompute == RecomputeMode::Budget) return plan_of(problem_, p.choice);  // gaps may change what it saves
+        compile::CompileOptions options = problem_.machine.options;
+        options.place_buffers = false;
+        auto compiled = compile::compile(problem_.prefix, problem_.config(p.choice), options);
+        if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
+        auto& c = std::get<compile::Compiled>(compiled);
+        compile::place_fullest(c);
+        Planned out = p;
+        out.bytes = planning::needed_by(problem_.machine, c).bytes;
+        out.fits = planning::has_room(problem_.machine, out.bytes), out.is_placed = true;
+        return out;
     }
 
     // The best so far. False: others may have taken the places of what does not fit.
@@ -286,7 +311,7 @@ private:
             const auto first = plan_of(problem_, choice, Bytes::Least, Microbatches::Fullest);
             if (compile::refusal_of(first)) return first;
             const Planned& least = std::get<Planned>(first);
-            if (!least.fits || !least.is_least || least.step_s >= worst_of_best()) return first;
+            if (!least.fits || !least.is_least || least.step_s >= to_beat(choice)) return first;
         }
         return plan_of(problem_, choice, Bytes::Least);
     }
@@ -317,9 +342,10 @@ private:
             Choice none = p.choice, solved = p.choice;
             none.recompute = RecomputeMode::None;
             solved.recompute = RecomputeMode::Budget, solved.budget_bytes = *problem_.machine.capacity.bytes;
+            if (known(solved) != found_.all.end() || bounds_.of_member(none).step_s >= p.step_s) continue;
+            if (known(none) == found_.all.end() && bounds_.bytes(none) <= capacity()) plan(none);
             const auto saves_all = known(none);  // a budget would save no less
-            const bool fits = saves_all != found_.all.end() && saves_all->fits;
-            if (!fits && bounds_.of_member(none).step_s < p.step_s && known(solved) == found_.all.end()) plan(solved);
+            if (saves_all == found_.all.end() || !saves_all->fits) plan(solved);
         }
     }
 
@@ -336,6 +362,7 @@ private:
     Bounds bounds_;
     std::priority_queue<Candidate, std::vector<Candidate>, Later> queue_;
     std::vector<std::pair<Choice, Planned>> best_;  // by family
+    std::vector<Candidate> beaten_;                 // by what was best when their turn came
     // By degrees, and whether there are several microbatches.
     std::map<std::pair<mesh::Degrees, bool>, int64_t> members_;
     std::map<Limit, Cut> cuts_;

@@ -88,6 +88,20 @@ TEST(TuneBounds, NeverExceedThePlanOfManyStages) {
         16));
 }
 
+// What a layer computes again may run before its gradient arrives. It takes the computing thread all the same.
+TEST(TuneBounds, CountRecomputationThatRunsAhead) {
+    const Problem p = small_problem(4);
+    tune::Bounds bounds(p);
+    int64_t families = 0;
+    for (const Choice& f : p.space.families) {
+        if (!f.async_tensor_parallel || f.recompute != compile::RecomputeMode::Full || f.schedule != "1F1B") continue;
+        if (!bounds.refusal(f).empty()) continue;
+        EXPECT_GE(bounds.of_family(f).step_s, 0.999 * bounds.coarse(f).step_s) << text_of(f);
+        ++families;
+    }
+    EXPECT_GT(families, 0);
+}
+
 // The program of one pipeline rank alone has the bytes that it has among the others.
 TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
     const Problem p = small_problem(4);
@@ -104,6 +118,12 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
         EXPECT_EQ(std::get<Planned>(least).step_s, std::get<Planned>(plan).step_s) << text_of(c);
         EXPECT_LE(std::get<Planned>(least).bytes, std::get<Planned>(plan).bytes) << text_of(c);
         EXPECT_GE(static_cast<double>(std::get<Planned>(least).bytes), 0.9 * static_cast<double>(std::get<Planned>(plan).bytes));
+        // Offsets of the ranks that may be the fullest tell the bytes of all.
+        compile::CompileOptions options = p.machine.options;
+        options.place_buffers = false;
+        compile::Compiled fullest = compile::or_throw(compile::compile(p.prefix, p.config(c), options));
+        compile::place_fullest(fullest);
+        EXPECT_EQ(fullest.arena_bytes(), std::get<Planned>(plan).bytes) << text_of(c);
     }
 }
 
