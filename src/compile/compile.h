@@ -93,7 +93,7 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options);
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
 
 // Gives offsets to the buffers of programs that were compiled without: of each rank that needs, without gaps, four fifths of
-// what the fullest needs. A rank that needs less is not the fullest with its gaps, either.
+// what the fullest needs. A rank that needs less would be the fullest only with gaps of a quarter between its buffers.
 void place_fullest(Compiled& compiled);
 
 // Both halves. Throws the refusal.
