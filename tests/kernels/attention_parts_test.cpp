@@ -15,8 +15,7 @@ AttentionProblem backward(int64_t batch, int64_t seq, int64_t kv_heads, int64_t 
     return {{batch, seq, seq, kv_heads, group, head_dim, 0.125f, 0}, Dtype::BF16, true};
 }
 AttentionParts parts_of(const AttentionProblem& p) {
-    return kernels::cuda::parts_of(
-               p, [](const AttentionProblem& q) { return std::optional(kernels::cuda::attention_bytes_of_cudnn(q, 90)); })
+    return kernels::cuda::parts_of(p, [](const AttentionProblem& q) { return kernels::cuda::attention_bytes_of_cudnn(q, 90); })
         .value();
 }
 

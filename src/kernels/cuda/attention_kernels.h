@@ -18,13 +18,17 @@ inline constexpr const char* kAttentionName = "cudnn";
 // occupies all processors of an H100. The smallest part is one key head of one sequence.
 inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30, kPartBytes = int64_t{1} << 30;
 
+// Elements of a head. A backward of longer heads is only for Hopper.
+inline constexpr int64_t kHeadDimMultiple = 8, kMostHeadDim = 256, kMostHeadDimBackward = 128;
+
 // What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans):
 // for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added
-// up; before 10.0 the gradients of the scores, in tiles.
-inline int64_t attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
+// up; before 10.0 the gradients of the scores, in tiles. Nothing: it has no plan.
+inline std::optional<int64_t> attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
     const bool is_hopper = compute_capability >= 90 && compute_capability < 100, keeps_scores = compute_capability < 100;
     if (!p.backward) return is_hopper ? 256 : 0;
     const AttentionShape& s = p.shape;
+    if (s.head_dim > kMostHeadDimBackward && !is_hopper) return std::nullopt;
     const int64_t heads = s.batch * s.kv_heads * s.group, rows = heads * s.seq;
     const int64_t scores = keeps_scores ? heads * round_up(s.seq, 64) * round_up(s.seq, 128) * 2 : 0;
     const int64_t keys_and_values = s.group > 1 ? 2 * rows * s.head_dim * (keeps_scores ? 2 : 4) : 0;
@@ -92,7 +96,7 @@ AttentionProblem problem_of(const KernelContext& c, size_t query) {
 
 // cuDNN is not asked for shorter sequences, since it refuses some of them, nor for odd ones, which would set its own workspace,
 // behind sums of 4 bytes a row, to odd addresses.
-inline constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
+inline constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8;
 
 // Why cuDNN does not serve an op of attention.
 enum class NotByCudnn { Served, SeveralDocuments, Dropout, Length, HeadDim, NoPlan, Workspace };

@@ -49,7 +49,8 @@ std::string text_of(const KernelContext& c, size_t query) {
         case NotByCudnn::HeadDim:
             return fmt::format("heads of {} elements are no multiple of {}, or more than {}", shape.head_dim, kHeadDimMultiple,
                                kMostHeadDim);
-        case NotByCudnn::NoPlan: return "cuDNN has no plan for it";
+        case NotByCudnn::NoPlan:
+            return fmt::format("on this GPU cuDNN has no backward for heads of more than {} elements", kMostHeadDimBackward);
         case NotByCudnn::Workspace: break;
     }
     constexpr double kGib = 1 << 30;
