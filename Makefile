@@ -160,7 +160,7 @@ cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cl
 	$(call python,peers,bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
 
-accuracy: configure   ## plans held against data/published_runs.csv: writes the tables of docs/accuracy.md; some ten minutes
+accuracy: configure   ## plans held against data/published_runs.csv: writes the tables of docs/accuracy.md; two minutes
 	$(build) --target lockstep
 	build/release/lockstep calibrate --rows data/published_runs.csv --leave-out --json > build/accuracy.json
 	build/release/lockstep calibrate --rows data/unfitted_runs.csv --no-fit --json > build/unfitted.json

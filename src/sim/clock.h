@@ -14,8 +14,8 @@ namespace lockstep::sim {
 constexpr double kDone = 1e-12;  // of a share of work
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The launches of a group on one thread of its members so far: the k-th of every member is the same one. Of a send, receive or wait the group is the sender, then the
-// receiver.
+// The launches of a group on one thread of its members so far: the k-th of every member is the same one. Of a send, receive or
+// wait the group is the sender, then the receiver.
 struct Launches {
     std::map<int, int> come;  // to symmetric ones, by rank
     int sends = 0, receives = 0, received = 0, waits = 0;

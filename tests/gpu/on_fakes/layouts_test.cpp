@@ -77,7 +77,7 @@ TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     const auto in_order = [](const compile::Recipe& recipe, const compile::Compiled& compiled, uint64_t order) {
         return train(recipe, compiled, fake_gpu(order), 1);
     };
-    const LeftOutWaits left = leave_out_waits({drawn, in_order, 4, 6, 60});
+    const LeftOutWaits left = leave_out_waits({drawn, in_order, 4, 6, 120});
     EXPECT_GE(left.needed, 8);
     EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
