@@ -96,27 +96,32 @@ StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, 
 }
 
 struct Replay::Impl {
-    Impl(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-         const compile::RankThreads& rank_threads)
-        : job(programs, entry, cluster, rank_threads, {}), player(job) {}
-
-    Job job;
-    StepPlayer player;
-    std::optional<StepPlayer::Played> at_first;
+    const std::vector<ir::Program>& programs;
+    const ir::EntryKind entry;
+    const compile::RankThreads rank_threads;
+    // Of devices. Times of ranks that share processors are worked out anew each time.
+    std::optional<Job> job = {};
+    std::optional<StepPlayer> player = {};
+    std::optional<StepPlayer::Played> at_first = {};
 };
 
 Replay::Replay(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                const compile::RankThreads& rank_threads)
-    : impl_(std::make_unique<Impl>(programs, entry, cluster, rank_threads)) {}
+    : impl_(new Impl{programs, entry, rank_threads}) {
+    if (!cluster.devices) return;
+    impl_->job.emplace(programs, entry, cluster, rank_threads, mesh::Link{});
+    impl_->player.emplace(*impl_->job);
+}
 
 Replay::~Replay() = default;
 
 StepTime Replay::on(const Cluster& cluster) {
-    const Job::Moved moved = impl_->job.move_to(cluster);
-    if (moved.starts_differ) impl_->player.read_starts();
-    if (moved.differs) return step_of(impl_->job, impl_->player.play());
-    if (!impl_->at_first) impl_->at_first = impl_->player.play();
-    return step_of(impl_->job, *impl_->at_first);
+    if (!impl_->job) return time_of(impl_->programs, impl_->entry, cluster, impl_->rank_threads);
+    const Job::Moved moved = impl_->job->move_to(cluster);
+    if (moved.starts_differ) impl_->player->read_starts();
+    if (moved.differs) return step_of(*impl_->job, impl_->player->play());
+    if (!impl_->at_first) impl_->at_first = impl_->player->play();
+    return step_of(*impl_->job, *impl_->at_first);
 }
 
 std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,

@@ -308,7 +308,29 @@ TEST(Band, OfAMachineOfUnknownSpreads) {
 }
 
 // Every shipped file says how many of the table's runs were on what it describes.
-// Runs on a chip and with software of which no constant has seen a run together.
+// A machine whose ranks share processors: its steps are worked out anew for each value.
+TEST(Calibration, FitsAMachineOfProcessors) {
+    Scratch s;
+    const std::string machine =
+        s.write("machine.toml", read_text_file(LOCKSTEP_SOURCE_DIR "/tests/cli/stored_machine.toml").text +
+                                    "\n[[constants]]\nkey = \"rates.step_overhead_s\"\nprior = 4e-5\nspread = 1.0\n");
+    const std::string rows = s.write(
+        "rows.csv",
+        "id,step_time_s,model.flavor,training.dataset,training.global_batch_size,training.seq_len,training.local_batch_size\n"
+        "a,0.08,debugmodel,synthetic,8,64,2\nb,0.15,debugmodel,synthetic,8,128,2\n");
+    for (const char* how : {"--no-fit", "", "--leave-out"}) {
+        const Finished f = s.lockstep(fmt::format("calibrate --rows {} --cluster {} --json {}", rows, machine, how));
+        ASSERT_EQ(f.code, 0) << how << f.err;
+        const nlohmann::json j = f.json();
+        for (const auto& run : j["runs"]) EXPECT_GT(run["ratio"], 0) << how;
+        if (std::string(how) != "--no-fit") {
+            EXPECT_EQ(j["constants"][0]["runs"], 2);
+            EXPECT_GT(j["constants"][0]["value"], 4e-5) << "the runs take longer than planned";
+        }
+    }
+}
+
+// Runs with a chip and a stack that no constant saw in one run.
 TEST(PublishedRuns, ThatNoConstantWasFittedToArePlanned) {
     Scratch s;
     const std::string source = LOCKSTEP_SOURCE_DIR;
