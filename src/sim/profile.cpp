@@ -92,7 +92,7 @@ struct Exchange {
     int group = -1;  // as GroupOf numbers it
     size_t members;  // index of the list of its members
     mesh::RingTraffic traffic;
-    double broadcasts = 1;  // of an update: that it stands for
+    double broadcasts = 1;  // of an update: how many of them the op is
 };
 
 // A list of members of collectives, and how these communicate.
@@ -259,11 +259,11 @@ private:
 
     size_t add_key(ops::CostKey key) {
         const auto same = [&](size_t k) { return are_same(keys_[k], key); };
-        std::vector<size_t>& alike = alike_[key.op + key.kernel];
-        if (const auto found = std::find_if(alike.begin(), alike.end(), same); found != alike.end()) return *found;
-        alike.push_back(keys_.size());
+        std::vector<size_t>& known = known_keys_[key.op + key.kernel];
+        if (const auto found = std::find_if(known.begin(), known.end(), same); found != known.end()) return *found;
+        known.push_back(keys_.size());
         keys_.push_back(std::move(key));
-        return alike.back();
+        return known.back();
     }
 
     // Adds an op to its piece; returns how long it computes.
@@ -388,8 +388,8 @@ private:
     mutable ops::PlacedGroups groups_;
     std::vector<Asked> asked_;  // by routine
     std::vector<bool> is_called_;
-    std::vector<ops::CostKey> keys_;                              // of ops, each once
-    std::unordered_map<std::string, std::vector<size_t>> alike_;  // of them, by op and kernel
+    std::vector<ops::CostKey> keys_;                                   // of ops, each once
+    std::unordered_map<std::string, std::vector<size_t>> known_keys_;  // of them, by op and kernel
     std::vector<Exchange> exchanges_;
     std::vector<Members> members_;
 };

@@ -36,7 +36,7 @@ StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, 
                  const compile::RankThreads& rank_threads, const mesh::Link& ring = {}, int64_t fragment = 0);
 
 // time_of() on devices that differ from those of `cluster` in numbers only, such as the constants of a band. What these do not
-// change is made once; what they do not change at all is played once.
+// change is made once; what they do not change at all is played once. On processors all is made anew each time.
 class Replay {
 public:
     Replay(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,

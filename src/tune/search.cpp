@@ -179,7 +179,7 @@ private:
         return times[static_cast<size_t>(options_.top - 1)];
     }
 
-    // The time that a layout must beat to be listed: that of the last, and that of its own family, of which one is listed.
+    // The time that a layout must beat to be listed. The list has `top` layouts, and at most one of a family.
     double to_beat(const Choice& choice) const {
         const Choice family = family_of(choice);
         const auto at = std::ranges::find_if(best_, [&](const auto& b) { return b.first == family; });

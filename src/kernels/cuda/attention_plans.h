@@ -21,7 +21,7 @@ struct AttentionProblem {
     AttentionShape shape;  // kv_seq is seq
     Dtype type = Dtype::BF16;
     bool backward = false;  // with sums in one order: the same bits in every run
-    // Key heads of a token's row, of which the shape, then of one sequence, may have some; 0: it has all.
+    // Key heads of a token's row in memory. The shape may have fewer if it has one sequence. 0: it has all of them.
     int64_t row_kv_heads = 0;
 
     int64_t kv_heads_of_row() const { return row_kv_heads > 0 ? row_kv_heads : shape.kv_heads; }
@@ -32,9 +32,9 @@ public:
     virtual ~AttentionPlan() = default;
     virtual int64_t workspace_bytes() const = 0;
     virtual std::string engine() const = 0;  // cuDNN's name of it
-    // Forward: q, k, v, out, lse. Backward: q, k, v, out, d_out, lse as [batch, kv_heads, group, seq], d_q, d_k, d_v; of some
-    // key heads of a row, each from its first element of these heads on. The
-    // workspace is aligned to kPlanAlignment. Throws InternalError with cuDNN's words.
+    // Forward: q, k, v, out, lse. Backward: q, k, v, out, d_out, lse as [batch, kv_heads, group, seq], d_q, d_k, d_v.
+    // Of some key heads of a row: each tensor from the first element of these heads on. The workspace is aligned to
+    // kPlanAlignment. Throws InternalError with cuDNN's words.
     virtual void run(void* stream, void* const* tensors, void* workspace) const = 0;
 };
 // Of tensors' first bytes and of the workspace.
