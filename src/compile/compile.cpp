@@ -85,8 +85,8 @@ bool same_prefix(const Config& a, const Config& b) {
     const auto read = [](const Config& c) {
         const Config::Training& t = c.training;
         return std::tie(c.model, c.validation.enable, t.seq_len, t.dtype, t.mixed_precision_param, t.mixed_precision_norm,
-                        t.fp32_residual_connection, t.pack_products, t.loss_scale, t.initial_loss_scale, t.min_loss_scale,
-                        t.loss_scale_window);
+                        t.logits, t.fp32_residual_connection, t.pack_products, t.loss_scale, t.initial_loss_scale,
+                        t.min_loss_scale, t.loss_scale_window);
     };
     return read(a) == read(b);
 }
@@ -143,7 +143,10 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     });
     run("async_tensor_parallel",
         [&](P p) { return config.parallelism.enable_async_tensor_parallel ? passes::async_tensor_parallel(std::move(p)) : p; });
-    run("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), catalog); });
+    run("select_kernels", [&](P p) {
+        if (!config.runtime.deterministic) p = passes::allow_any_order(std::move(p));
+        return passes::select_kernels(std::move(p), catalog);
+    });
     if (run.reaches("assign_stages")) stages = stages_of(plan, run.whole());
     run("assign_stages",
         [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog, options.only_pipeline_rank); });
@@ -255,7 +258,8 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     prefix.dims = dims_of(config);
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
-    const Types types = types_of(config);
+    Types types = types_of(config);
+    if (!options.is_narrow_by_default && !config.training.logits) types.precision.narrow_logits = false;
     run("pack_products", [&](P p) {
         return config.training.pack_products ? passes::pack_products(std::move(p), {keeps_groups_whole(config, prefix.dims)}) : p;
     });
@@ -279,6 +283,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     Compiled out;
     out.memory = options.memory;
     out.layout = std::get<Layout>(std::move(legal));
+    if (!options.is_narrow_by_default && config.training.mixed_precision_weights == NarrowWeights::Auto)
+        out.layout.partition.keeps_narrow = false;
     Layout layout = out.layout;
     layout.microbatches = count_of(options.microbatches, config, layout, prefix.program.blocks);
     OrRefusal<StagePlan> plan = plan_stages(config, layout, prefix.program.blocks);

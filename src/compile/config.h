@@ -145,6 +145,20 @@ constexpr auto words_of(DeviceKind) {
     return std::to_array<Word<DeviceKind>>({{"host", Host}, {"late", Late}});
 }
 
+// runtime.cuda_graph.
+enum class CudaGraph { Auto, True, False };
+constexpr auto words_of(CudaGraph) {
+    using enum CudaGraph;
+    return std::to_array<Word<CudaGraph>>({{"auto", Auto}, {"true", True}, {"false", False}});
+}
+
+// training.mixed_precision_weights.
+enum class NarrowWeights { Auto, Kept, Cast };
+constexpr auto words_of(NarrowWeights) {
+    using enum NarrowWeights;
+    return std::to_array<Word<NarrowWeights>>({{"auto", Auto}, {"kept", Kept}, {"cast", Cast}});
+}
+
 enum class CommThread { Auto, On, Off };
 constexpr auto words_of(CommThread) {
     using enum CommThread;
@@ -224,6 +238,8 @@ struct Config {
         Dtype dtype = Dtype::F32;
         OptionalDtype mixed_precision_param = Dtype::BF16, mixed_precision_norm;
         Dtype mixed_precision_reduce = Dtype::F32;
+        NarrowWeights mixed_precision_weights = NarrowWeights::Auto;
+        OptionalDtype logits;
         bool fp32_residual_connection = false;
         double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
         int64_t loss_scale_window = 2000;
@@ -308,7 +324,8 @@ struct Config {
         int64_t threads_per_rank = 0;
         bool pin_threads = true;
         Kernels kernels = Kernels::Cpu;
-        bool cuda_graph = false;
+        CudaGraph cuda_graph = CudaGraph::Auto;
+        bool deterministic = true;
         InstructionSet instruction_set = InstructionSet::Auto;
         Names disabled_kernels;
         bool debug_fill = false;

@@ -286,6 +286,8 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
     o.max_norm = config.training.max_norm;
     const Types types = types_of(config);
     o.compute = types.precision.narrow, o.master = types.master, o.reduce = types.reduce;
+    const NarrowWeights narrow = config.training.mixed_precision_weights;
+    o.keeps_narrow = narrow == NarrowWeights::Kept || (narrow == NarrowWeights::Auto && o.weights == 1);
     if (types.loss_scaling) o.least_loss_scale = types.loss_scaling->least;
     o.snapshot = config.checkpoint.async_mode != AsyncMode::Disabled && config.checkpoint.saves();
     o.reduces_into = config.comm.reductions == Reductions::Exact;

@@ -19,9 +19,15 @@ const char* type_name(const Value& v) {
     return names[v.index()];
 }
 
-// Widens an integer where a number is meant, one string or number where a list is, and 0 or 1 from true and false where the
-// model's key is an integer. An empty string stands for an empty list.
-Value fit(const Value& wanted, std::optional<Value> value, const std::string& key, const std::string& origin) {
+bool has_word(const Allowed& allowed, const char* word) {
+    const std::vector<std::string> words = allowed.words();
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Widens an integer where a number is meant, one string or number where a list is, 0 or 1 from true and false where the
+// model's key is an integer, and reads true and false as words where a key has them. An empty string stands for an empty list.
+Value fit(const Value& wanted, std::optional<Value> value, const std::string& key, const Allowed& allowed,
+          const std::string& origin) {
     if (!value) throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be {}", origin, key, type_name(wanted)));
     Value& given = *value;
     if (given.index() == wanted.index()) return given;
@@ -30,6 +36,8 @@ Value fit(const Value& wanted, std::optional<Value> value, const std::string& ke
     if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model."))
         return int64_t{std::get<bool>(given)};
     if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) return text_of(given);
+    if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<bool>(given) && has_word(allowed, "true"))
+        return text_of(given);
     const auto is_empty = [](const Value& v) {
         const auto* text = std::get_if<std::string>(&v);
         const auto* list = std::get_if<std::vector<std::string>>(&v);
@@ -168,7 +176,7 @@ Recipe::Recipe() {
 
 void Recipe::assign(const std::string& key, std::optional<Value> value, const Origin& origin) {
     if (const RecipeKey* known = find_key(key)) {
-        values_[key] = fit(known->default_value, std::move(value), key, origin.text);
+        values_[key] = fit(known->default_value, std::move(value), key, known->allowed, origin.text);
         require_allowed(known->allowed, values_[key], key, origin.text);
         origins_[key] = origin;
         return;
@@ -182,7 +190,7 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const Or
                     else return v;
                 },
                 k.default_value);
-            model_values_[k.name] = fit(wanted, std::move(value), key, origin.text);
+            model_values_[k.name] = fit(wanted, std::move(value), key, k.allowed, origin.text);
             require_allowed(k.allowed, model_values_[k.name], key, origin.text);
             origins_[key] = origin;
             return;

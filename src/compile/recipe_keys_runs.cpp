@@ -122,8 +122,8 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::debug, &C::Debug::device_seed>(
             "debug.device_seed", "of the order in which the queues of debug.device = \"late\" run", from_to(0, kSteps)),
         acts<&C::debug, &C::Debug::seed>("debug.seed", "seed of initial values, sample order, dropout and synthetic data"),
-        {"debug.deterministic", false, S::Ignored, "runs are always deterministic"},
-        {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},
+        {"debug.deterministic", false, S::Ignored, "runs are deterministic unless runtime.deterministic = false"},
+        {"debug.deterministic_warn_only", false, S::Ignored, "runs are deterministic unless runtime.deterministic = false"},
         {"debug.moe_force_load_balance", false, S::Ignored, "there are no experts"},
         acts<&C::debug, &C::Debug::synthetic_masked>("debug.synthetic_masked", "share of targets without loss in synthetic data",
                                                      from_below(0, 1)),
@@ -144,7 +144,12 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::runtime, &C::Runtime::cuda_graph>(
             "runtime.cuda_graph",
             "with kernels = cuda: record a step once as a CUDA graph and launch that, which saves the gaps between kernels. "
-            "Not with several ranks on one GPU")
+            "auto: where a step has so few FLOPs that the gaps count. Not with several ranks on one GPU")
+            .of_step(kOthers),
+        acts<&C::runtime, &C::Runtime::deterministic>(
+            "runtime.deterministic",
+            "with kernels = cuda: false lets cuDNN add up attention's gradients in any order, which is faster. The bits of two "
+            "runs then differ")
             .of_step(kOthers),
         acts<&C::runtime, &C::Runtime::instruction_set>(
             "runtime.instruction_set",

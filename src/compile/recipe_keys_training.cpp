@@ -136,6 +136,17 @@ std::span<const KeyRow> keys_of_training() {
             "element type in which gradients are sent between ranks: float32, bfloat16 or float16. They accumulate in float32",
             one_of({"float32", "bfloat16", "float16"}))
             .of_step(kOthers),
+        acts<&C::training, &C::Training::mixed_precision_weights>(
+            "training.mixed_precision_weights",
+            "kept: a copy of the weights in training.mixed_precision_param lives beside the master weights, and the optimizer "
+            "writes it; cast: each gather casts the master weights. auto: kept where one data rank has whole weights, else cast")
+            .of_step(kOthers),
+        acts<&C::training, &C::Training::logits>(
+            "training.logits",
+            "element type in which logits are stored, in training and validation; the loss is computed in float32. Empty: "
+            "bfloat16 if training.mixed_precision_param is bfloat16, else float32",
+            one_of({"", "bfloat16", "float16", "float32", "float64"}))
+            .of_step(kOthers),
         acts<&C::training, &C::Training::fp32_residual_connection>(
             "training.fp32_residual_connection",
             "with bfloat16 or float16: keep the residual stream in float32, forward and backward, as Megatron-LM and "

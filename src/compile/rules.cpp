@@ -104,6 +104,13 @@ void check_kernels(const Recipe& r, const Config::Runtime& c) {
     }
 }
 
+void check_order(const Recipe& r, const Config::Runtime& c) {
+    if (!c.deterministic && r.flag("debug.deterministic"))
+        throw UserError("recipe.deterministic", "runtime.deterministic",
+                        fmt::format("{}runtime.deterministic = false, and {}debug.deterministic = true: leave one of them out",
+                                    r.where("runtime.deterministic"), r.where("debug.deterministic")));
+}
+
 struct LrLengths {
     int64_t total = 0, warmup = 0, decay = 0;  // as the keys say
 };
@@ -142,6 +149,7 @@ void require_consistent(const Recipe& recipe, const Config& config) {
     check_validation(config);
     check_processes(recipe, config.cluster);
     check_kernels(recipe, config.runtime);
+    check_order(recipe, config.runtime);
     if (const auto objection = objection_to_types(config)) throw *objection;
 }
 

@@ -12,6 +12,8 @@ Types types_of(const Config& config) {
     out.precision.narrow = t.mixed_precision_param.value_or(t.dtype);
     out.precision.wide_norms = t.mixed_precision_norm.value_or(out.precision.narrow) != out.precision.narrow;
     out.precision.wide_residual = t.fp32_residual_connection;
+    const Dtype logits = t.logits.value_or(out.precision.narrow == Dtype::BF16 ? Dtype::BF16 : out.precision.wide);
+    out.precision.narrow_logits = logits != out.precision.wide;
     out.reduce = t.mixed_precision_reduce == Dtype::F32 ? out.precision.wide : t.mixed_precision_reduce;
     const bool fixed = t.loss_scale != 0;
     if (fixed || out.precision.narrow == Dtype::F16)
@@ -33,6 +35,11 @@ std::optional<UserError> objection_to_types(const Config& config) {
         return UserError("recipe.mixed_precision", norm,
                          fmt::format("{} = \"{}\": must be the type of the other parameters ({}) or of the master weights ({})",
                                      norm, word_of(norms), name_of(narrow), name_of(t.dtype)));
+    const Dtype wide = types_of(config).precision.wide;
+    if (t.logits && *t.logits != narrow && *t.logits != wide)
+        return UserError("recipe.mixed_precision", "training.logits",
+                         fmt::format("training.logits = \"{}\": must be the type of parameters and activations ({}) or {}",
+                                     word_of(*t.logits), name_of(narrow), name_of(wide)));
     return std::nullopt;
 }
 

@@ -50,4 +50,14 @@ Work work_of(const std::vector<ir::Program>& programs) {
     return work;
 }
 
+bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs) {
+    constexpr double kShort = 5e13;  // FLOPs
+    switch (config.runtime.cuda_graph) {
+        case CudaGraph::True: return true;
+        case CudaGraph::False: return false;
+        case CudaGraph::Auto: break;
+    }
+    return work_of(programs).flops < kShort * static_cast<double>(programs.size());
+}
+
 }  // namespace lockstep::compile

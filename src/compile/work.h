@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compile/config.h"
 #include "ir/program.h"
 
 namespace lockstep::compile {
@@ -15,6 +16,10 @@ struct Work {
     int64_t arena_bytes = 0;  // of both arenas of the largest program; 0 before plan_memory
     bool operator==(const Work&) const = default;
 };
+
+// Does the step of such programs run as one CUDA graph? With runtime.cuda_graph = auto where a rank has fewer than 5e13 FLOPs in
+// a step: some 0.1 s of an H100, whose gaps between kernels then count. The same on all ranks.
+bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs);
 
 // Before calls exist, a routine of a block counts once for each instance, microbatch and chunk, as `schedule` will call it.
 Work work_of(const std::vector<ir::Program>& programs);

@@ -7,9 +7,10 @@
 namespace lockstep::ir {
 
 inline constexpr std::string_view kAdd = "add", kEinsum = "einsum", kUnary = "unary", kMax = "max", kRename = "rename",
-                                  kScatter = "scatter", kCast = "cast";
+                                  kScatter = "scatter", kCast = "cast", kAttentionBackward = "attention_backward";
 inline constexpr std::string_view kBias = "bias", kGelu = "gelu", kBiasGelu = "bias_gelu", kGeluBackward = "gelu_backward",
-                                  kSwiglu = "swiglu", kDropout = "dropout", kBiasDropoutAdd = "bias_dropout_add";
+                                  kSwiglu = "swiglu", kSwigluBackward = "swiglu_backward", kDropout = "dropout",
+                                  kBiasDropoutAdd = "bias_dropout_add";
 inline constexpr std::string_view kRmsnorm = "rmsnorm", kRope = "rope", kSplitQkv = "split_qkv", kAppend = "append";
 inline constexpr std::string_view kMaskPadding = "mask_padding", kCrossEntropy = "cross_entropy",
                                   kCrossEntropyBackward = "cross_entropy_backward",

@@ -33,7 +33,7 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<ir::Entry
 
 Loaded::Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::ProcessGroup& group, const Facts& flags)
     : compiled(compiled_for(stored, entries, group, flags)),
-      ranks(compiled.programs, runtime::ranks_options(compile::config_of(stored.recipe), compiled.layout, &group)),
+      ranks(compiled.programs, runtime::ranks_options(compile::config_of(stored.recipe), compiled, &group)),
       watch(compile::config_of(stored.recipe), ranks) {
     runtime::load_weights(ranks, stored.folder, stored.manifest);
 }

@@ -96,7 +96,7 @@ std::vector<OpRule> attention_rules() {
         if (has_dropout(op)) in.push_back(op.in[7]);
         const Routine& r = b.routine();
         std::vector<TensorId> out =
-            b.op("attention_backward", in, {part_of(r, op.in[0]), part_of(r, op.in[1]), part_of(r, op.in[2])}, op.attrs);
+            b.op(ir::kAttentionBackward, in, {part_of(r, op.in[0]), part_of(r, op.in[1]), part_of(r, op.in[2])}, op.attrs);
         out.resize(op.in.size(), -1);
         return out;
     };
@@ -112,7 +112,7 @@ std::vector<OpRule> attention_rules() {
     };
 
     OpRule backward;
-    backward.name = "attention_backward";
+    backward.name = ir::kAttentionBackward;
     backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
         if (const std::string wrong = check_noise(rt, op, 10); !wrong.empty()) return wrong;
@@ -123,6 +123,7 @@ std::vector<OpRule> attention_rules() {
     backward.precision = {.wide_in = {9}};
     backward.queries = 1;
     backward.attrs = attrs;
+    backward.attrs.push_back({"any_order", AttrType::Integer, true});
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[1], op.in[2]);
         return Flops{4 * s * window_share(r, op, op.in[2]), 5 * s * visible_share(r, op, op.in[2])};

@@ -29,6 +29,8 @@ struct KernelCatalog {
     const char* key = "cluster.file";  // of messages about an op that none of the kernels serves
     // The first that serves is taken; where `costs` has rows of it and of others that serve, the one of least time.
     std::vector<KernelEntry> entries;
+    // Its kernels may give a result that another op would make of the same operands: swiglu_backward, adamw.
+    bool gives_more = true;
     // Of the loss at once, where the recipe leaves it open: shorter products leave a GPU idle.
     int64_t loss_chunk_tokens = 512;
     int threads = 1;                                   // of a rank, for whom the kernels are made

@@ -28,13 +28,19 @@ OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec) {
     rule.attrs = forward.attrs;
     rule.sharding.unsplit = forward.sharding.unsplit;
     rule.check = [spec](const Routine& r, const Op& op) {
-        const size_t first = spec.differentiable_out.size();
-        for (size_t k = 0; k < op.out.size(); ++k) {
+        const size_t first = spec.differentiable_out.size(), cotangents = spec.differentiable_in.size();
+        for (size_t k = 0; k < std::min(op.out.size(), cotangents); ++k) {
             const std::string wrong = same_dims(r, op.out[k], op.in[first + spec.differentiable_in[k]]);
             if (!wrong.empty()) return wrong;
         }
-        return op.out.size() == spec.differentiable_in.size() ? ""
-                                                              : fmt::format("gives {} results", spec.differentiable_in.size());
+        if (spec.may_run_again && op.out.size() == cotangents + first) {
+            for (size_t k = 0; k < first; ++k) {
+                const std::string wrong = same_dims(r, op.out[cotangents + k], op.in[k]);
+                if (!wrong.empty()) return wrong;
+            }
+            return std::string();
+        }
+        return op.out.size() == cotangents ? "" : fmt::format("gives {} results", cotangents);
     };
     rule.flops = [](const mesh::Mesh& mesh, const Routine& r, const Op& op) {
         double elements = 0;
@@ -59,6 +65,7 @@ OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec) {
         derivative.run(inner);
         std::vector<TensorId> cotangents;
         for (TensorId s : sources) cotangents.push_back(derivative.total(s));
+        if (op.out.size() > sources.size()) cotangents.insert(cotangents.end(), results.begin(), results.end());
 
         // What was saved is read from there; the ops that made it become dead.
         for (size_t i = begin; i < b.routine().ops.size(); ++i) {

@@ -80,7 +80,7 @@ std::optional<Dtype> stored_as(const Routine& r, const Op& op) {
 
 KernelCatalog described_catalog(const std::string& name, const std::string& origin, const std::vector<DescribedKernel>& kernels) {
     KernelCatalog catalog;
-    catalog.name = name, catalog.origin = origin;
+    catalog.name = name, catalog.origin = origin, catalog.gives_more = false;
     for (const DescribedKernel& k : kernels) {
         for (const std::string& op : k.ops) {
             for (const Dtype result : kDtypes) catalog.entries.push_back(entry_of(k, op, result));

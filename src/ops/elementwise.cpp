@@ -182,7 +182,7 @@ OpRule stack() {
 }
 
 // silu(gate) * up (Shazeer 2020, arXiv 2002.05202). Operands are gate and up, or one that holds both, as passes/pack_products
-// makes it: [.., 2, ffn]. Only they are saved; the product is run again.
+// makes it: [.., 2, ffn].
 OpRule swiglu() {
     OpRule r;
     r.name = ir::kSwiglu;
@@ -211,15 +211,15 @@ OpRule swiglu() {
         const TensorId act = b.unary(name + ".act", "silu", in[0]);
         return std::vector<TensorId>{b.einsum(name + ".product", b.dims(in[0]), {act, in[1]})};
     };
-    r.memory = {.always_recomputed = true};
     r.kept = {.operands = {0, 1}};
     return r;
 }
 
-// d_y, gate, up -> d_gate, d_up; or d_y, both -> d_both.
+// d_y, gate, up -> d_gate, d_up; or d_y, both -> d_both. With one result more, the last: the forward's, for a backward that
+// runs it again (passes/fuse_ops).
 OpRule swiglu_backward(OpRule& forward) {
-    const char* const name = "swiglu_backward";
-    const CompositeBackward apart = {name, {0}, {0, 1}, {}}, packed = {name, {0}, {0}, {}};
+    const std::string_view name = ir::kSwigluBackward;
+    const CompositeBackward apart = {name, {0}, {0, 1}, {}, true}, packed = {name, {0}, {0}, {}, true};
     forward.derivative = [a = composite_derivative(apart), p = composite_derivative(packed)](Builder& b, const Op& op, Span dy) {
         return op.in.size() == 1 ? p(b, op, dy) : a(b, op, dy);
     };

@@ -170,7 +170,7 @@ OpRule cross_entropy_gradient() {
         return wrong;
     };
     r.sharding = {.unsplit = named_by_over};
-    r.precision = {.wide_in = {0, 1, 2}, .wide_out = {1, 2, 3}};
+    r.precision = {.wide_in = {0, 1}, .wide_out = {1, 2, 3}, .logits = 2};
     r.memory = {.in_place = 2};
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
         return Flops{0, 4.0 * static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[2]]))};

@@ -18,7 +18,7 @@ OpRule max() {
         return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
     };
     r.sharding = {.reduce = ir::Reduce::Max};
-    r.precision = {.wide = true};
+    r.precision = {.wide = true, .logits = 0};
     return r;
 }
 
@@ -75,10 +75,10 @@ std::vector<OpRule> loss_rules() {
     const CompositeBackward backward = {ir::kCrossEntropyBackward, {0, 1}, {0}, {}};
     OpRule forward = cross_entropy();
     forward.derivative = composite_derivative(backward);
-    forward.precision.wide = true;
+    forward.precision = {.wide = true, .logits = 0};
     OpRule back = backward_rule(forward, backward);
-    back.precision.wide_in = {0, 1, 2, 3};  // its result, the logits' gradient, may be bfloat16
-    back.memory.in_place = 2;               // over the logits
+    back.precision = {.wide_in = {0, 1, 3}, .logits = 2};  // its result, the logits' gradient, may be bfloat16
+    back.memory.in_place = 2;                              // over the logits
     return {max(), exp_shifted(), mask_padding(), forward, back};
 }
 

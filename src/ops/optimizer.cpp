@@ -5,7 +5,8 @@
 //   step_control(stats.., inv_n, steps, lr[, scale]) -> see step_control below.
 //   update_loss_scale(scale, tracker, window, control) -> scale, tracker {least}: as torch.amp.GradScaler, which doubles and
 //     halves.
-//   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
+//   adamw(w, g, m, v, control) -> w, m, v[, narrow] {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter,
+//     1711.05101). narrow: w in a narrower type.
 //   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
 //     torch.optim.Adam).
 //   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
@@ -210,8 +211,17 @@ std::vector<OpRule> optimizer_rules() {
         const int64_t n = r.dims[x.dims[0]].size;
         return n % quantized_block(bits) == 0 ? std::string() : fmt::format("has {} elements, which are no whole blocks", n);
     };
-    return {update_of(simple("adamw", 5, 3, adam, weights_and_moments), 12),
-            update_of(simple("adam", 5, 3, adam, weights_and_moments), 14),
+    const auto of_adam = [&](const char* name, double flops) {
+        OpRule rule = simple(name, 5, -1, adam, weights_and_moments);
+        rule.check = [](const Routine& r, const Op& op) {
+            if (op.out.size() == 4) return same_dims(r, op.in[0], op.out[3]);
+            return op.out.size() == 3 ? ""
+                                      : std::string("gives weights, two moments, and weights in a narrower type where asked");
+        };
+        return update_of(std::move(rule), flops);
+    };
+    return {of_adam("adamw", 12),
+            of_adam("adam", 14),
             update_of(sgd, 6),
             obeying_control(simple("muon_momentum", 3, 2, momentum, {{1, 1, true}})),
             orthogonalize(),

@@ -56,6 +56,7 @@ struct Precision {
     bool wide = false;            // all floats stay float32: maxima and sums of the loss
     std::vector<int> wide_in{};   // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
     std::vector<int> wide_out{};  // norm, lse of attention
+    int logits = -1;              // an operand that is logits: float32, or what training.logits says
     bool any_dtype = false;       // operands stay as they are: add, scale, rename, unary
     bool wide_if_any = false;     // a sum: its result is wide if one of its operands is
 };

@@ -65,6 +65,7 @@ inline Result part_of(const Routine& r, TensorId t) {
 struct CompositeBackward {
     std::string_view name;  // of the backward kind
     std::vector<int> differentiable_out, differentiable_in, saved_out;
+    bool may_run_again = false;  // its further results, if it has any, are those of the forward
 };
 OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec);
 // The derivative of the composite: one op of the backward kind.

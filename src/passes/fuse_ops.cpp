@@ -1,6 +1,9 @@
 #include "passes/fuse_ops.h"
 
 #include <algorithm>
+#include <optional>
+#include <ranges>
+#include <span>
 
 #include "ops/builder.h"
 
@@ -13,7 +16,7 @@ using ir::TensorId;
 
 class Fuser {
 public:
-    Fuser(Routine& r, const Serves& serves) : r_(r), serves_(serves) {}
+    Fuser(Routine& r, const Serves& serves, bool gives_more) : r_(r), serves_(serves), gives_more_(gives_more) {}
 
     void run() {
         while (one(ir::kRmsnorm, &Fuser::residual_and_norm) || one(ir::kSplitQkv, &Fuser::queries_keys_values)) {
@@ -21,6 +24,8 @@ public:
         while (one(ir::kGelu, &Fuser::product_bias_and_gelu) || one(ir::kGeluBackward, &Fuser::product_and_gelu_backward)) {
         }
         while (one(ir::kGelu, &Fuser::bias_and_gelu) || one(ir::kBias, &Fuser::product_and_bias)) {
+        }
+        while (gives_more_ && (one(ir::kCast, &Fuser::update_and_cast) || one(ir::kSwigluBackward, &Fuser::swiglu_again))) {
         }
         while (one(ir::kCrossEntropyBackward, &Fuser::loss_and_gradient)) {
         }
@@ -65,9 +70,9 @@ private:
         }
         for (TensorId t : op.in) early &= maker_[t] < static_cast<int>(old.front());
         if (!late && !early) return false;
-        bool recomputed = false;
-        for (size_t i : old) recomputed |= r_.ops[i].attrs.contains("recomputed");
+        const bool recomputed = std::ranges::all_of(old, [&](size_t i) { return r_.ops[i].attrs.contains("recomputed"); });
         if (recomputed) op.attrs["recomputed"] = int64_t{1};
+        else op.attrs.erase("recomputed");
         if (!serves_(r_, op)) return false;
         if (!late) std::rotate(old.begin(), old.begin() + 1, old.end());
         r_.ops[old.back()] = std::move(op);
@@ -81,6 +86,7 @@ private:
         const Op norm = r_.ops[i];
         const Op* add = made_by(norm.in[0], ir::kAdd);
         if (!add || add->in.size() != 2 || !r_.tensors[norm.in[0]].placement.partial.empty()) return false;
+        if (product_and_add(static_cast<size_t>(maker_[norm.in[0]]))) return true;
         Op fused = norm;
         fused.kind = ir::kAddRmsnorm;
         fused.in = {add->in[0], add->in[1], norm.in[1]};
@@ -168,6 +174,59 @@ private:
         return ops::check_op(r_, fused).empty() && replace(at, fused);
     }
 
+    // A backward that runs SwiGLU again: its kernel has the operands, and gives that result, too.
+    bool swiglu_again(size_t i) {
+        const Op backward = r_.ops[i];
+        const auto same = [&](const Op& op) {
+            return op.kind == ir::kSwiglu && std::ranges::equal(op.in, std::span(backward.in).subspan(1));
+        };
+        const auto end = r_.ops.begin() + static_cast<long>(i);
+        const auto again = std::find_if(r_.ops.begin(), end, same);
+        if (again == end || r_.tensors[again->out[0]].port >= 0 || !r_.tensors[backward.in[0]].placement.partial.empty())
+            return false;
+        Op fused = backward;
+        fused.out.push_back(again->out[0]);
+        if (!ops::check_op(r_, fused).empty() || !serves_(r_, fused)) return false;
+        const size_t first = static_cast<size_t>(again - r_.ops.begin());
+        const std::optional<size_t> at = move_behind(first, i);
+        return at && replace({first, *at}, fused);
+    }
+
+    // Moves the ops between `first` and `last` that need what `first` makes, in their order, behind `last`. Returns where
+    // `last` is then; none: it needs them itself.
+    std::optional<size_t> move_behind(size_t first, size_t last) {
+        std::vector<bool> needs(r_.tensors.size(), false);
+        for (TensorId t : r_.ops[first].out) needs[t] = true;
+        std::vector<Op> stay, moved;
+        for (size_t i = first + 1; i <= last; ++i) {
+            const Op& op = r_.ops[i];
+            const auto any = [&](const std::vector<TensorId>& all) {
+                return std::ranges::any_of(all, [&](TensorId t) { return needs[t]; });
+            };
+            const bool moves = any(op.in) || any(op.out);  // what adds to the same sum keeps its place behind
+            if (moves && i == last) return std::nullopt;
+            if (moves) {
+                for (TensorId t : op.out) needs[t] = true;
+            }
+            (moves ? moved : stay).push_back(op);
+        }
+        const size_t at = first + stay.size();
+        std::ranges::move(stay, r_.ops.begin() + static_cast<long>(first) + 1);
+        std::ranges::move(moved, r_.ops.begin() + static_cast<long>(at) + 1);
+        count();
+        return at;
+    }
+
+    // The optimizer writes its new weights in a narrower type, too.
+    bool update_and_cast(size_t i) {
+        const Op cast = r_.ops[i];
+        const Op* update = made_by(cast.in[0]);
+        if (!update || !ops::rule(update->kind).step_end.updates || update->out[0] != cast.in[0]) return false;
+        Op fused = *update;
+        fused.out.push_back(cast.out[0]);
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[cast.in[0]]), i}, fused);
+    }
+
     bool norm_backward_and_add(size_t i) {
         const Op add = r_.ops[i];
         if (add.in.size() != 2) return false;
@@ -220,11 +279,12 @@ private:
 
     Routine& r_;
     const Serves& serves_;
+    const bool gives_more_;
     std::vector<int> maker_, readers_;  // by tensor: the op that makes it, how many operands it is
 };
 
 }  // namespace
 
-void fuse_ops(ir::Routine& routine, const Serves& serves) { Fuser(routine, serves).run(); }
+void fuse_ops(ir::Routine& routine, const Serves& serves, bool gives_more) { Fuser(routine, serves, gives_more).run(); }
 
 }  // namespace lockstep::passes

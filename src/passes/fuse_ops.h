@@ -2,7 +2,8 @@
 // Produces: ops of ops/fused.cpp in the place of several, wherever `serves` says that the backend has a kernel: a residual with
 //   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, the
 //   loss of whole rows of logits with their gradient, the product of queries, keys and values with their rotation, and a
-//   product with its bias, with its bias and GELU, or with GELU's backward.
+//   product with its bias, with its bias and GELU, or with GELU's backward. With `gives_more` SwiGLU's backward also gives the
+//   result that a recomputing backward needs again, and the optimizer the weights in a narrower type.
 // Leaves alone: what another routine or a second op reads stays a result.
 #pragma once
 
@@ -13,6 +14,6 @@
 namespace lockstep::passes {
 
 using Serves = std::function<bool(const ir::Routine&, const ir::Op&)>;
-void fuse_ops(ir::Routine& routine, const Serves& serves);
+void fuse_ops(ir::Routine& routine, const Serves& serves, bool gives_more);
 
 }  // namespace lockstep::passes

@@ -19,4 +19,13 @@ ir::Program mark_one_document(ir::Program program) {
     return program;
 }
 
+ir::Program allow_any_order(ir::Program program) {
+    for (ir::Routine& r : program.routines) {
+        for (ir::Op& op : r.ops) {
+            if (op.kind == ir::kAttentionBackward) op.attrs["any_order"] = int64_t{1};
+        }
+    }
+    return program;
+}
+
 }  // namespace lockstep::passes

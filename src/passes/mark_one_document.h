@@ -10,4 +10,7 @@ namespace lockstep::passes {
 
 ir::Program mark_one_document(ir::Program program);
 
+// Produces: any_order = 1 on the backward of attention, whose sums may then be in another order in each run.
+ir::Program allow_any_order(ir::Program program);
+
 }  // namespace lockstep::passes

@@ -27,9 +27,10 @@ struct PartitionOptions {
     double max_norm = 1.0;        // 0: no clipping
     double least_loss_scale = 1;  // of a dynamic one
     // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
-    // ranks. Where weights are split as the optimizer is, they are kept only in `master` and `gather` casts them; else a copy
-    // in the parameters' type is kept, and `update` casts it from the master weights.
+    // ranks. Where weights are split as the optimizer is, they are kept only in `master` and `gather` casts them, unless they
+    // are kept in the parameters' type, too; else such a copy is kept in any case. `update` makes it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
+    bool keeps_narrow = false;
     // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type
     // of their sums, over one sub-axis after the other (qwZ and qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
     int64_t quantized_weights = 0, quantized_gradients = 0;

@@ -91,10 +91,12 @@ AxisList data_shards(const mesh::Mesh& m, const ir::Parameter& p) {
 }
 
 // What the parameters of a unit have in common besides their block and type.
-ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
+ir::Unit with_splits(ir::Unit like, const AxisList& shards, bool keeps_narrow) {
     for (AxisList* split : {&like.weights, &like.secondary, &like.gradients, &like.optimizer})
         *split = mesh::subtract(*split, shards);
-    like.storage = like.weights == like.optimizer ? like.master : like.compute;
+    // What is quantized for each gather is the master weights.
+    const bool only_master = like.weights == like.optimizer && (!keeps_narrow || like.quantized_weights != 0);
+    like.storage = only_master ? like.master : like.compute;
     return like;
 }
 
@@ -103,7 +105,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
                    const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const PartitionOptions& options) {
     const bool meets_quantized = options.outer && options.outer->quantized;
     const bool meets_blocks = meets_quantized && options.outer->are_jobs;
-    ir::Unit unit = with_splits(like, data_axes);
+    ir::Unit unit = with_splits(like, data_axes, !partial.empty() && options.keeps_narrow);
     unit.block = block.name;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
     const auto joined = read_with_the_one_before(program);

@@ -180,7 +180,8 @@ void fold_accumulates(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatal
 }  // namespace
 
 void select_kernels(const mesh::Mesh& mesh, Routine& routine, const ops::KernelCatalog& catalog) {
-    fuse_ops(routine, [&](const Routine& r, const Op& op) { return find_kernel(mesh, r, op, catalog) != nullptr; });
+    const auto serves = [&](const Routine& r, const Op& op) { return find_kernel(mesh, r, op, catalog) != nullptr; };
+    fuse_ops(routine, serves, catalog.gives_more);
     choose(mesh, routine, catalog);
     fold_accumulates(mesh, routine, catalog);
     ops::renumber(routine);

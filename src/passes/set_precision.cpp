@@ -102,6 +102,7 @@ private:
     // The type in which an op reads an operand; nothing: as it comes.
     std::optional<Dtype> wanted(const Op& op, size_t operand) const {
         const ops::OpRule& rule = ops::rule(op.kind);
+        if (rule.precision.logits == static_cast<int>(operand)) return o_.narrow_logits ? o_.narrow : o_.wide;
         if (rule.precision.wide || has(rule.precision.wide_in, operand)) return o_.wide;
         if (accepts_any_dtype(op)) return std::nullopt;
         return o_.narrow;

@@ -331,7 +331,8 @@ private:
                 r.ops.push_back(collective(ir::kSlice, {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
         f(own, updated);
-        if (!rest.empty()) gather_from(r, updated, weights, rest, "weights are split less than the optimizer");
+        if (!rest.empty() || unit_.has_master())
+            gather_from(r, updated, weights, rest, "weights are split less than the optimizer");
     }
 
     // The mean of what islands have changed since they met moves the anchor, and the weights follow it.

@@ -58,10 +58,13 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
     m.rank_threads =
         cluster.devices ? compile::RankThreads{1, true} : compile::rank_threads_of(config, sharing, cluster.costs.cores);
     Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
+    const bool is_own = cluster.stack.name.empty();
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
+    m.options.catalog.gives_more = m.options.catalog.gives_more && is_own;
     m.options.microbatches = compile::Microbatches::Steady;
     if (cluster.devices) m.options.memory = compile::ComputesIn::DeviceMemory;
     m.options.skip = passes_left_out(cluster.stack);
+    m.options.is_narrow_by_default = is_own;
     m.options.route.topology = topology_of(config, cluster, ranks);
     m.options.route.library_sums = cluster.runs_module() && config.comm.reductions == compile::Reductions::Nccl;
     m.capacity = capacity_of(config, cluster, file, ranks);

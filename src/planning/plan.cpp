@@ -25,10 +25,11 @@ void require_links(const compile::Config& config, const Machine& machine) {
                                 machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
 }
 
-// As `machine` runs a recipe's program: a graph of a whole step is launched once.
-sim::Cluster cluster_that_runs(const compile::Config& config, const Machine& machine) {
+// As `machine` runs such programs of a recipe: a graph of a whole step is launched once.
+sim::Cluster cluster_that_runs(const compile::Config& config, const compile::Compiled& compiled, const Machine& machine) {
     sim::Cluster cluster = *machine.cluster;
-    if (config.on_gpu() && config.runtime.cuda_graph) cluster.host.launch_s = 0;
+    const bool is_own = cluster.stack.name.empty();
+    if (config.on_gpu() && is_own && compile::runs_as_graph(config, compiled.programs)) cluster.host.launch_s = 0;
     return cluster;
 }
 
@@ -63,10 +64,10 @@ void require_links_of_devices(const sim::Cluster& cluster, const std::string& fi
 Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
-    plan.cluster = cluster_that_runs(config, machine), plan.rank_threads = machine.rank_threads;
+    plan.compiled = compile::compile(config, machine.options);
+    plan.cluster = cluster_that_runs(config, plan.compiled, machine), plan.rank_threads = machine.rank_threads;
     plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
-    plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated =
         sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.rank_threads, compile::local_link(config));
@@ -96,7 +97,7 @@ Step step_of(const compile::Config& config, const Machine& machine, const compil
         out.step_s = known.step_s();
         return out;
     }
-    const sim::Cluster cluster = cluster_that_runs(config, machine);
+    const sim::Cluster cluster = cluster_that_runs(config, compiled, machine);
     const sim::StepTime time =
         sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, machine.rank_threads, compile::local_link(config));
     out.step_s = step_s(compiled, time) +

@@ -32,6 +32,7 @@ std::string types_line(const compile::Config& config) {
         types += fmt::format(", gradients cross ranks in {}", compile::word_of(t.mixed_precision_reduce));
     if (t.loss_scale != 0) types += fmt::format(", loss scale {}", t.loss_scale);
     else if (param == Dtype::F16) types += ", dynamic loss scale";
+    if (config.on_gpu() && !config.runtime.deterministic) types += ", attention's gradients added in any order (bits may differ)";
     return types;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/processors.h"
+#include "compile/work.h"
 #include "device/late.h"
 #include "plugins/gpu_module.h"
 
@@ -25,14 +26,16 @@ compile::RankThreads rank_threads_of(const compile::Config& config, int64_t rank
                  : compile::rank_threads_of(config, ranks, static_cast<int>(usable_cpus().size()));
 }
 
-RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group) {
+RanksOptions ranks_options(const compile::Config& config, const compile::Compiled& compiled, comm::ProcessGroup* group) {
+    const compile::Layout& layout = compiled.layout;
     const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);
     RanksOptions o;
     o.threads_per_rank = rank_threads.threads_per_rank;
     o.pin_threads = config.runtime.pin_threads;
     o.comm_thread = rank_threads.comm_thread;
     o.debug_fill = config.runtime.debug_fill;
-    o.graphs = config.runtime.cuda_graph && config.debug.device == compile::DeviceKind::Host;
+    o.graphs =
+        config.on_gpu() && compile::runs_as_graph(config, compiled.programs) && config.debug.device == compile::DeviceKind::Host;
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
     o.group = group;

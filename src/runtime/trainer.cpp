@@ -37,8 +37,8 @@ Trainer::Trainer(const compile::Config& config, const compile::Compiled& compile
       lr_(config),
       rank_threads_(rank_threads_of(config, compiled.layout.ranks, group)),
       shape_(batch_shape(compiled.layout)),
-      ranks_(std::make_unique<Ranks>(compiled.programs,
-                                     with(ranks_options(config, compiled.layout, group), std::move(backend), islands))) {
+      ranks_(
+          std::make_unique<Ranks>(compiled.programs, with(ranks_options(config, compiled, group), std::move(backend), islands))) {
     shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);

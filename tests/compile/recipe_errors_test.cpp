@@ -332,6 +332,19 @@ const ErrorCase kErrors[] = {
      "recipe.mixed_precision", "training.mixed_precision_param",
      "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", the type of the master weights: "
      "lower the first or raise the second"},
+    {"logits_of_a_third_type",
+     [] {
+         compile_with({{"training.mixed_precision_param", "bfloat16"}, {"training.logits", "float16"}});
+     },
+     "recipe.mixed_precision", "training.logits",
+     "training.logits = \"float16\": must be the type of parameters and activations (bf16) or f32"},
+    {"any_order_where_one_is_asked_for",
+     [] {
+         compile_with({{"runtime.deterministic", "false"}, {"debug.deterministic", "true"}});
+     },
+     "recipe.deterministic", "runtime.deterministic",
+     "flag --runtime.deterministic: runtime.deterministic = false, and flag --debug.deterministic: debug.deterministic = true: "
+     "leave one of them out"},
     {"norms_beside_narrow_masters",
      [] {
          compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_norm", "float32"}});

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <random>
 #include <set>
@@ -260,6 +261,11 @@ private:
         if (dtype_ != Dtype::F64 && chance(0.3)) set("training.mixed_precision_reduce", narrow);
         if (dtype_ != Dtype::F64 && !half && chance(0.2)) set("training.dtype", "bfloat16");
         else if (chance(0.5)) set("training.mixed_precision_norm", dtype_ == Dtype::F64 ? "float64" : "float32");
+        const char* const wide = dtype_ == Dtype::F64 ? "float64" : "float32";
+        const std::array<std::string, 3> logits = {"", narrow, wide};
+        set("training.logits", logits.at(splitmix64(~seed_ + 1) % 3));
+        constexpr std::array kWeights = {"auto", "kept", "cast"};
+        set("training.mixed_precision_weights", kWeights.at(splitmix64(~seed_) % 3));  // apart from the draws of everything else
     }
 
     std::mt19937_64 random_;
@@ -323,6 +329,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     else one.set("training.pack_products", "false");
     one.set("training.fuse_loss", "false");
     one.set("training.loss_scale", "0");
+    one.set("training.mixed_precision_weights", "cast");
     one.set("activation_checkpoint.mode", "none");
     one.set("runtime.comm_thread", "off");
     one.set("runtime.debug_fill", "false");

@@ -29,10 +29,10 @@ extern const Typed<SwiGluBackward> swiglu_backward;
 extern const Typed<SwiGluPacked> swiglu_packed;
 extern const Typed<SwiGluPackedBackward> swiglu_packed_backward;
 extern const Typed<Rope> rope;
-CrossEntropy cross_entropy;
-extern const Typed<CrossEntropyBackward> cross_entropy_backward;
-extern const Typed<CrossEntropyGradient> cross_entropy_gradient;
-extern const Typed<AdamW> adamw;
+extern const Typed<CrossEntropy> cross_entropy;
+extern const TypedOnStream<CrossEntropyBackward> cross_entropy_backward;
+extern const TypedOnStream<CrossEntropyGradient> cross_entropy_gradient;
+extern const TypedOnStream<AdamW> adamw;
 SumOfSquares sum_of_squares;
 }  // namespace baseline
 
@@ -166,9 +166,12 @@ TEST(CpuElementwise, SwiGlu) {
                 forward(pool, n, a.data(), b.data(), a.data());
                 expect_near(y, a, 2e-6);
                 a = gate;
-                backward(pool, n, dy.data(), a.data(), b.data(), a.data(), b.data());
+                std::vector<float> again(n), once(n);
+                forward(pool, n, a.data(), b.data(), once.data());
+                backward(pool, n, dy.data(), a.data(), b.data(), a.data(), b.data(), again.data());
                 expect_near(d_gate, a, 3e-6);
                 expect_near(d_up, b, 2e-6);
+                EXPECT_EQ(again, once);
             }
         }
         std::vector<float> extreme{-200.0f, 200.0f}, one{1.0f, 1.0f}, y(2);
@@ -197,9 +200,13 @@ TEST(CpuElementwise, SwiGluOfPackedRows) {
             swiglu(pool, rows * n, gate.data(), up.data(), y.data());
             swiglu_packed(pool, rows, n, both.data(), got.data());
             EXPECT_EQ(got, y);
-            swiglu_backward(pool, rows * n, dy.data(), gate.data(), up.data(), d_gate.data(), d_up.data());
-            swiglu_packed_backward(pool, rows, n, dy.data(), both.data(), both.data());
+            swiglu_backward(pool, rows * n, dy.data(), gate.data(), up.data(), d_gate.data(), d_up.data(), nullptr);
+            std::vector<float> again(gate.size()), d_both(both.size());
+            swiglu_packed_backward(pool, rows, n, dy.data(), both.data(), d_both.data(), again.data());
+            EXPECT_EQ(again, y);
+            swiglu_packed_backward(pool, rows, n, dy.data(), both.data(), both.data(), nullptr);
             EXPECT_EQ(both, packed(d_gate, d_up));
+            EXPECT_EQ(both, d_both);
         }
     });
 }
@@ -309,7 +316,7 @@ TEST(CpuLoss, ForwardAndBackwardOnAShard) {
             row_max(pool, rows, n, logits.data(), m.data());
             EXPECT_EQ(m, want_m);
             for (const auto& [forward, backward] : {std::pair{cross_entropy, cross_entropy_backward},
-                                                    std::pair{&baseline::cross_entropy, baseline::cross_entropy_backward}}) {
+                                                    std::pair{baseline::cross_entropy, baseline::cross_entropy_backward}}) {
                 std::vector<float> z(rows), t(rows), d = logits;
                 forward(pool, rows, n, logits.data(), m.data(), targets.data(), first, z.data(), t.data());
                 expect_near(want_z, z, 1e-5);
@@ -358,8 +365,9 @@ TEST(CpuLoss, NaNIsSeen) {
 TEST(CpuOptimizer, AdamWInPyTorchsOrder) {
     std::mt19937 rng(7);
     with_pools([&](ThreadPool& pool) {
-        for (AdamW<float>* kernel : {adamw, baseline::adamw}) {
+        for (AdamW<float, Bf16>* kernel : {adamw, baseline::adamw}) {
             const int64_t n = 1037;
+            std::vector<Bf16> narrow(n);
             std::vector<float> w = random_floats(rng, n), m(n, 0.0f), v(n, 0.0f);
             std::vector<double> ww(w.begin(), w.end()), mm(n, 0), vv(n, 0);
             for (int t = 1; t <= 3; ++t) {
@@ -368,7 +376,8 @@ TEST(CpuOptimizer, AdamWInPyTorchsOrder) {
                 StepControl now{1e-3, 0.5, true, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t), 0, 0};
                 std::array<double, StepControl::kValues> control;
                 now.write(control.data());
-                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data());
+                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data(), t == 3 ? nullptr : narrow.data());
+                for (int64_t i = 0; t != 3 && i < n; ++i) ASSERT_EQ(narrow[i].bits, Bf16(w[i]).bits);
                 for (int64_t i = 0; i < n; ++i) {
                     const double grad = 0.5 * g[i];
                     ww[i] *= 1 - now.lr * step.weight_decay;
@@ -382,7 +391,7 @@ TEST(CpuOptimizer, AdamWInPyTorchsOrder) {
                 const std::vector<float> before = w;
                 now.commit = false;
                 now.write(control.data());
-                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data());
+                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data(), nullptr);
                 EXPECT_EQ(std::memcmp(before.data(), w.data(), n * 4), 0);
             }
         }

@@ -61,11 +61,12 @@ LOCKSTEP_INLINE void swiglu_at(const T* gate, const T* up, T* y, int64_t lanes) 
     store(y, g * sigmoid(g) * load(up, lanes), lanes);
 }
 template <class T>
-LOCKSTEP_INLINE void swiglu_backward_at(const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, int64_t lanes) {
+LOCKSTEP_INLINE void swiglu_backward_at(const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y, int64_t lanes) {
     const Vec g = load(gate, lanes), u = load(up, lanes), d = load(dy, lanes);
     const Vec s = sigmoid(g);
     store(d_gate, d * u * s * (1.0f + g * (1.0f - s)), lanes);
     store(d_up, d * g * s, lanes);
+    if (y) store(y, g * s * u, lanes);
 }
 
 template <class T>
@@ -74,9 +75,10 @@ void swiglu_of(ThreadPool& pool, int64_t n, const T* gate, const T* up, T* y) {
 }
 
 template <class T>
-void swiglu_backward_of(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up) {
-    for_each_vector(pool, n,
-                    [=](int64_t i, int64_t lanes) { swiglu_backward_at(dy + i, gate + i, up + i, d_gate + i, d_up + i, lanes); });
+void swiglu_backward_of(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
+        swiglu_backward_at(dy + i, gate + i, up + i, d_gate + i, d_up + i, y ? y + i : nullptr, lanes);
+    });
 }
 
 // Calls body(row, column, lanes) for vectors of each row [n]. Threads share out pieces of rows.
@@ -104,10 +106,10 @@ void swiglu_packed_of(ThreadPool& pool, int64_t rows, int64_t n, const T* both, 
 }
 
 template <class T>
-void swiglu_packed_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both) {
+void swiglu_packed_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y) {
     for_each_vector_of_rows(pool, rows, n, [=](int64_t row, int64_t i, int64_t lanes) {
-        const int64_t gate = 2 * row * n + i, up = gate + n;
-        swiglu_backward_at(dy + row * n + i, both + gate, both + up, d_both + gate, d_both + up, lanes);
+        const int64_t at = row * n + i, gate = at + row * n, up = gate + n;
+        swiglu_backward_at(dy + at, both + gate, both + up, d_both + gate, d_both + up, y ? y + at : nullptr, lanes);
     });
 }
 

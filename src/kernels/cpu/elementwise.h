@@ -41,8 +41,9 @@ extern Exponential* exponential;
 template <class T>
 using SwiGlu = void(ThreadPool& pool, int64_t n, const T* gate, const T* up, T* y);
 extern Typed<SwiGlu> swiglu;
+// y: null, or where the result of swiglu goes, too.
 template <class T>
-using SwiGluBackward = void(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
+using SwiGluBackward = void(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y);
 extern Typed<SwiGluBackward> swiglu_backward;
 
 // The same where gate and up of a row are one behind the other: both, d_both [rows, 2, n]; y, dy [rows, n]. d_both may alias
@@ -51,7 +52,7 @@ template <class T>
 using SwiGluPacked = void(ThreadPool& pool, int64_t rows, int64_t n, const T* both, T* y);
 extern Typed<SwiGluPacked> swiglu_packed;
 template <class T>
-using SwiGluPackedBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both);
+using SwiGluPackedBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y);
 extern Typed<SwiGluPackedBackward> swiglu_packed_backward;
 
 // Rotary positions in the half-rotated layout of Hugging Face. x, out: [tokens, heads, head_dim], head_dim even and

@@ -9,10 +9,10 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-RowMax row_max;
-CrossEntropy cross_entropy;
-extern const Typed<CrossEntropyBackward> cross_entropy_backward;
-extern const Typed<CrossEntropyGradient> cross_entropy_gradient;
+extern const Typed<RowMax> row_max;
+extern const Typed<CrossEntropy> cross_entropy;
+extern const TypedOnStream<CrossEntropyBackward> cross_entropy_backward;
+extern const TypedOnStream<CrossEntropyGradient> cross_entropy_gradient;
 
 namespace {
 
@@ -25,16 +25,18 @@ int64_t target_column(int32_t target, int64_t first_id, int64_t n) {
 }
 
 // Of a row of n logits.
-float largest_of(const float* x, int64_t n) {
+template <class T>
+float largest_of(const T* x, int64_t n) {
     Vec largest[4] = {splat(-kInfinity), splat(-kInfinity), splat(-kInfinity), splat(-kInfinity)};
     int64_t i = 0;
     for (; i + 4 * kLanes <= n; i += 4 * kLanes)
         for (int j = 0; j < 4; ++j) largest[j] = maximum(load(x + i + j * kLanes), largest[j]);
     float rest = -kInfinity;
-    for (; i < n; ++i) rest = std::max(rest, x[i]);
+    for (; i < n; ++i) rest = std::max(rest, static_cast<float>(x[i]));
     return std::max(rest, maximum(maximum(maximum(largest[0], largest[1]), maximum(largest[2], largest[3]))));
 }
-float sum_of_exp(const float* x, int64_t n, float m) {
+template <class T>
+float sum_of_exp(const T* x, int64_t n, float m) {
     Vec total[2] = {};
     int64_t i = 0;
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
@@ -42,51 +44,60 @@ float sum_of_exp(const float* x, int64_t n, float m) {
         total[1] += exp(load(x + i + kLanes) - m);
     }
     float sums = sum(total[0] + total[1]);
-    for (; i < n; ++i) sums += exp(splat(x[i] - m))[0];
+    for (; i < n; ++i) sums += exp(splat(static_cast<float>(x[i]) - m))[0];
     return sums;
 }
-template <class T>
-void gradient_of(const float* x, int64_t n, float m, int64_t column, float d_z, float d_t, T* d) {
-    const float target = column < 0 ? 0.0f : exp(splat(x[column] - m))[0] * d_z + d_t;  // before d overwrites x
+template <class S, class T>
+void gradient_of(const S* x, int64_t n, float m, int64_t column, float d_z, float d_t, T* d) {
+    const float target =
+        column < 0 ? 0.0f : exp(splat(static_cast<float>(x[column]) - m))[0] * d_z + d_t;  // before d overwrites x
     for (int64_t i = 0; i < n; i += kLanes) store(d + i, exp(load(x + i, n - i) - m) * d_z, n - i);
     if (column >= 0) d[column] = T(target);
 }
 
-template <class T>
-void cross_entropy_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
+template <class S, class T>
+void cross_entropy_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t, const S* logits,
                                const float* m, const int32_t* targets, int64_t first_id, T* d_logits) {
     for_each_row(pool, rows, [=](int64_t r) {
         gradient_of(logits + r * n, n, m[r], target_column(targets[r], first_id, n), d_z[r], d_t[r], d_logits + r * n);
     });
 }
 
-template <class T>
-void cross_entropy_gradient_of(ThreadPool& pool, int64_t rows, int64_t n, const float* d_nll, const float* d_t,
-                               const float* logits, const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
+template <class S, class T>
+void cross_entropy_gradient_of(ThreadPool& pool, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const S* logits,
+                               const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
     for_each_row(pool, rows, [=](int64_t r) {
-        const float* x = logits + r * n;
+        const S* x = logits + r * n;
         const int64_t column = target_column(targets[r], 0, n);
-        m[r] = largest_of(x, n), z[r] = sum_of_exp(x, n, m[r]), t[r] = column < 0 ? 0.0f : x[column];
+        m[r] = largest_of(x, n), z[r] = sum_of_exp(x, n, m[r]), t[r] = column < 0 ? 0.0f : static_cast<float>(x[column]);
         gradient_of(x, n, m[r], column, d_nll[r] * (1.0f / z[r]), d_t[r], d_logits + r * n);
+    });
+}
+
+template <class T>
+void row_max_of(ThreadPool& pool, int64_t rows, int64_t n, const T* logits, float* m) {
+    for_each_row(pool, rows, [=](int64_t r) { m[r] = largest_of(logits + r * n, n); });
+}
+
+template <class T>
+void cross_entropy_of(ThreadPool& pool, int64_t rows, int64_t n, const T* logits, const float* m, const int32_t* targets,
+                      int64_t first_id, float* z, float* t) {
+    for_each_row(pool, rows, [=](int64_t r) {
+        z[r] = sum_of_exp(logits + r * n, n, m[r]);
+        const int64_t column = target_column(targets[r], first_id, n);
+        t[r] = column < 0 ? 0.0f : static_cast<float>(logits[r * n + column]);
     });
 }
 
 }  // namespace
 
-void row_max(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m) {
-    for_each_row(pool, rows, [=](int64_t r) { m[r] = largest_of(logits + r * n, n); });
-}
-
-void cross_entropy(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
-                   int64_t first_id, float* z, float* t) {
-    for_each_row(pool, rows, [=](int64_t r) {
-        z[r] = sum_of_exp(logits + r * n, n, m[r]);
-        const int64_t column = target_column(targets[r], first_id, n);
-        t[r] = column < 0 ? 0.0f : logits[r * n + column];
-    });
-}
-
-constinit const Typed<CrossEntropyBackward> cross_entropy_backward([]<class T>() { return cross_entropy_backward_of<T>; });
-constinit const Typed<CrossEntropyGradient> cross_entropy_gradient([]<class T>() { return cross_entropy_gradient_of<T>; });
+constinit const Typed<RowMax> row_max([]<class T>() { return row_max_of<T>; });
+constinit const Typed<CrossEntropy> cross_entropy([]<class T>() { return cross_entropy_of<T>; });
+constinit const TypedOnStream<CrossEntropyBackward> cross_entropy_backward([]<class S, class T>() {
+    return cross_entropy_backward_of<S, T>;
+});
+constinit const TypedOnStream<CrossEntropyGradient> cross_entropy_gradient([]<class S, class T>() {
+    return cross_entropy_gradient_of<S, T>;
+});
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

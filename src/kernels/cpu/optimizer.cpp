@@ -10,7 +10,7 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-extern const Typed<AdamW> adamw;
+extern const TypedOnStream<AdamW> adamw;
 extern const Typed<Sgd> sgd;
 extern const Typed<MuonMomentum> muon_momentum;
 extern const Typed<Muon> muon;
@@ -35,14 +35,16 @@ struct Factors {
     float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
 };
 
-template <bool kCoupled, class T>
-LOCKSTEP_INLINE void update(const Factors& f, const float* g, T* w, T* m, T* v, int64_t lanes) {
+template <bool kCoupled, class S, class T>
+LOCKSTEP_INLINE void update(const Factors& f, const float* g, S* w, S* m, S* v, T* narrow, int64_t lanes) {
     Vec grad = load(g, lanes) * f.grad_scale;
     if constexpr (kCoupled) grad += load(w, lanes) * f.l2;
     const Vec first = load(m, lanes), new_first = first + (grad - first) * f.one_minus_beta1;
     const Vec new_second = load(v, lanes) * f.beta2 + grad * grad * f.one_minus_beta2;
     const Vec denominator = square_root(new_second) * f.root_correction + f.eps;
-    store(w, load(w, lanes) * f.keep - new_first / denominator * f.step_size, lanes);
+    const Vec updated = load(w, lanes) * f.keep - new_first / denominator * f.step_size;
+    store(w, updated, lanes);
+    if (narrow) store(narrow, updated, lanes);
     store(m, new_first, lanes);
     store(v, new_second, lanes);
 }
@@ -64,18 +66,21 @@ SquareSum piece_sum(const float* x, int64_t n) {
     return result;
 }
 
-template <bool kCoupled, class T>
-void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float* g, T* w, T* m, T* v) {
-    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { update<kCoupled>(factors, g + i, w + i, m + i, v + i, lanes); });
+template <bool kCoupled, class S, class T>
+void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float* g, S* w, S* m, S* v, T* narrow) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
+        update<kCoupled>(factors, g + i, w + i, m + i, v + i, narrow ? narrow + i : nullptr, lanes);
+    });
 }
 
-template <class T>
-void adamw_of(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
+template <class S, class T>
+void adamw_of(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v,
+              T* narrow) {
     const StepControl now = StepControl::read(control);
     if (!now.commit) return;
     const Factors factors(step, now);
-    if (step.l2 != 0) adam_loop<true>(pool, n, factors, g, w, m, v);
-    else adam_loop<false>(pool, n, factors, g, w, m, v);
+    if (step.l2 != 0) adam_loop<true>(pool, n, factors, g, w, m, v, narrow);
+    else adam_loop<false>(pool, n, factors, g, w, m, v, narrow);
 }
 
 // The direction of a step with momentum; b: what it remembers, or nullptr.
@@ -154,7 +159,7 @@ SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* work
     return total;
 }
 
-constinit const Typed<AdamW> adamw([]<class T>() { return adamw_of<T>; });
+constinit const TypedOnStream<AdamW> adamw([]<class S, class T>() { return adamw_of<S, T>; });
 constinit const Typed<Sgd> sgd([]<class T>() { return sgd_of<T>; });
 constinit const Typed<MuonMomentum> muon_momentum([]<class T>() { return muon_momentum_of<T>; });
 constinit const Typed<Muon> muon([]<class T>() { return muon_of<T>; });

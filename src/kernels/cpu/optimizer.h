@@ -13,9 +13,11 @@ namespace lockstep::kernels::cpu {
 
 // PyTorch's order: w -= lr * wd * w; m += (1 - beta1) * (g - m); v = beta2 * v + (1 - beta2) * g * g;
 // w -= lr / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps). All of n elements, updated in place.
-template <class T>
-using AdamW = void(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v);
-extern Typed<AdamW> adamw;
+// narrow: null, or where the new w go, too.
+template <class S, class T>
+using AdamW = void(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v,
+                   T* narrow);
+extern TypedOnStream<AdamW> adamw;
 
 // g += l2 w; b = momentum b + g; w -= lr (nesterov ? g + momentum b : b). Without a buffer b (nullptr) w -= lr g.
 template <class T>

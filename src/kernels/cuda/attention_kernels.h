@@ -23,17 +23,24 @@ inline constexpr int64_t kHeadDimMultiple = 8, kMostHeadDim = 256, kMostHeadDimB
 
 // What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans):
 // for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added
-// up; before 10.0 the gradients of the scores, in tiles. Nothing: it has no plan.
+// up; before 10.0 the gradients of the scores, in tiles. With sums in any order: float32 sums of the queries' gradients, twice
+// where they are cast by another kernel. Nothing: it has no plan.
 inline std::optional<int64_t> attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
     const bool is_hopper = compute_capability >= 90 && compute_capability < 100, keeps_scores = compute_capability < 100;
     if (!p.backward) return is_hopper ? 256 : 0;
     const AttentionShape& s = p.shape;
     if (s.head_dim > kMostHeadDimBackward && !is_hopper) return std::nullopt;
     const int64_t heads = s.batch * s.kv_heads * s.group, rows = heads * s.seq;
+    constexpr int64_t kFloat = sizeof(float);
+    if (p.any_order) {
+        const bool casts = compute_capability < 90 || (compute_capability >= 100 && s.seq <= 128);
+        const int64_t sums = rows * kFloat * (1 + s.head_dim * ((casts ? 2 : 1) + (s.group > 1 ? 1 : 0)));
+        return sums + (is_hopper ? 256 : casts || s.group > 1 ? 128 : 0);
+    }
     const int64_t scores = keeps_scores ? heads * round_up(s.seq, 64) * round_up(s.seq, 128) * 2 : 0;
     const int64_t keys_and_values = s.group > 1 ? 2 * rows * s.head_dim * (keeps_scores ? 2 : 4) : 0;
     const int64_t always = is_hopper ? 256 : scores + keys_and_values > 0 ? 128 : 0;
-    return rows * static_cast<int64_t>(sizeof(float)) + scores + keys_and_values + always;
+    return rows * kFloat + scores + keys_and_values + always;
 }
 
 // Behind what cuDNN uses of the workspace, in backward: lse with heads first, as it reads it.
@@ -91,7 +98,7 @@ std::unique_ptr<Kernel> make_attention_backward(const KernelContext& context, co
 // query: which operand the queries are.
 template <class T>
 AttentionProblem problem_of(const KernelContext& c, size_t query) {
-    return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1};
+    return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1, c.op.attrs.contains("any_order")};
 }
 
 // cuDNN is not asked for shorter sequences, since it refuses some of them, nor for odd ones, which would set its own workspace,

@@ -175,7 +175,8 @@ int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
     }
     const Tensor out = t.queries("out"), d_out = t.queries("d_out"), lse = t.statistics("lse");
     const auto [d_q, d_k, d_v] = graph.sdpa_backward(
-        q, k, v, out, d_out, lse, attributes_of<fe::graph::SDPA_backward_attributes>(s).set_deterministic_algorithm(true));
+        q, k, v, out, d_out, lse,
+        attributes_of<fe::graph::SDPA_backward_attributes>(s).set_deterministic_algorithm(!problem.any_order));
     t.give_queries("d_q", d_q);
     t.give_keys("d_k", d_k);
     t.give_keys("d_v", d_v);
@@ -231,8 +232,8 @@ cudnnHandle_t handle_of(int device) {
 
 auto key_of(const AttentionProblem& p, int device) {
     const AttentionShape& s = p.shape;
-    return std::tuple(device, p.type, p.backward, s.batch, s.seq, s.kv_heads, p.kv_heads_of_row(), s.group, s.head_dim, s.scale,
-                      s.window);
+    return std::tuple(device, p.type, p.backward, p.any_order, s.batch, s.seq, s.kv_heads, p.kv_heads_of_row(), s.group,
+                      s.head_dim, s.scale, s.window);
 }
 
 }  // namespace

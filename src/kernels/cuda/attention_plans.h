@@ -20,7 +20,8 @@ bool has_cudnn();
 struct AttentionProblem {
     AttentionShape shape;  // kv_seq is seq
     Dtype type = Dtype::BF16;
-    bool backward = false;  // with sums in one order: the same bits in every run
+    bool backward = false;
+    bool any_order = false;  // of a backward's sums, so that bits differ from run to run; else one order
     // Key heads of a token's row in memory. The shape may have fewer if it has one sequence. 0: it has all of them.
     int64_t row_kv_heads = 0;
 

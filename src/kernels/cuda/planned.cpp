@@ -82,7 +82,7 @@ std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, co
 
 ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {
     ops::KernelCatalog catalog;
-    catalog.name = "gpu", catalog.loss_chunk_tokens = 4096;
+    catalog.name = "gpu", catalog.loss_chunk_tokens = 8192;
     for (const std::vector<Registered>* list : kernels) add_to(catalog, *list);
     return catalog;
 }

@@ -100,7 +100,7 @@ struct SwiGluOf {
 template <class T>
 struct SwiGluBackwardOf {
     const T *dy, *gate, *up;
-    T *d_gate, *d_up;
+    T *d_gate, *d_up, *y;
     template <int W>
     __device__ void at(int64_t i) const {
         const Floats<W> d = load<W>(dy + i), g = load<W>(gate + i), u = load<W>(up + i);
@@ -113,6 +113,10 @@ struct SwiGluBackwardOf {
         }
         store(d_gate + i, of_gate);
         store(d_up + i, of_up);
+        if (!y) return;
+        UNROLL
+        for (int j = 0; j < W; ++j) of_up[j] = g[j] * sigmoid(g[j]) * u[j];
+        store(y + i, of_up);
     }
 };
 
@@ -133,11 +137,12 @@ template <class T>
 struct SwiGluPackedBackwardOf {
     const T *dy, *both;
     uint32_t n;
-    T* d_both;
+    T *d_both, *y;
     template <int W>
     __device__ void at(int64_t i) const {
         const int64_t gate = i + static_cast<int64_t>(static_cast<uint32_t>(i) / n) * n;
-        SwiGluBackwardOf<T>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n}.template at<W>(0);
+        SwiGluBackwardOf<T>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n, y ? y + i : nullptr}
+            .template at<W>(0);
     }
 };
 // functor(first row) on the rows from there, each time of fewer than 2^31 elements.
@@ -217,8 +222,8 @@ void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y) {
     for_each(stream, n, is_wide(0, gate, up, y), SwiGluOf<T>{gate, up, y});
 }
 template <class T>
-void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up) {
-    for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up), SwiGluBackwardOf<T>{dy, gate, up, d_gate, d_up});
+void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y) {
+    for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up, y), SwiGluBackwardOf<T>{dy, gate, up, d_gate, d_up, y});
 }
 template <class T>
 void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y) {
@@ -227,10 +232,11 @@ void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y) 
     });
 }
 template <class T>
-void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both) {
-    for_each_of_rows(stream, rows, n, is_wide(n, dy, both, d_both), [&](int64_t first) {
+void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y) {
+    for_each_of_rows(stream, rows, n, is_wide(n, dy, both, d_both, y), [&](int64_t first) {
         const int64_t at = 2 * first * n;
-        return SwiGluPackedBackwardOf<T>{dy + first * n, both + at, static_cast<uint32_t>(n), d_both + at};
+        return SwiGluPackedBackwardOf<T>{dy + first * n, both + at, static_cast<uint32_t>(n), d_both + at,
+                                         y ? y + first * n : nullptr};
     });
 }
 template <class T>
@@ -249,18 +255,18 @@ template <class T>
 void gelu_backward(Stream stream, int64_t n, const T* dy, const T* x, T* dx) {
     for_each(stream, n, is_wide(0, dy, x, dx), GeluBackwardOf<T>{dy, x, dx});
 }
-#define COPY(T)                                                                                \
-    template void add<T>(Stream, int64_t, const T* const*, int, T*);                           \
-    template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                         \
-    template void scale<T>(Stream, int64_t, const T*, float, T*);                              \
-    template void accumulate<T>(Stream, int64_t, const T*, float*);                            \
-    template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                          \
-    template void swiglu_backward<T>(Stream, int64_t, const T*, const T*, const T*, T*, T*);   \
-    template void swiglu_packed<T>(Stream, int64_t, int64_t, const T*, T*);                    \
-    template void swiglu_packed_backward<T>(Stream, int64_t, int64_t, const T*, const T*, T*); \
-    template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                   \
-    template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);              \
-    template void gelu<T>(Stream, int64_t, const T*, T*);                                      \
+#define COPY(T)                                                                                    \
+    template void add<T>(Stream, int64_t, const T* const*, int, T*);                               \
+    template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                             \
+    template void scale<T>(Stream, int64_t, const T*, float, T*);                                  \
+    template void accumulate<T>(Stream, int64_t, const T*, float*);                                \
+    template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                              \
+    template void swiglu_backward<T>(Stream, int64_t, const T*, const T*, const T*, T*, T*, T*);   \
+    template void swiglu_packed<T>(Stream, int64_t, int64_t, const T*, T*);                        \
+    template void swiglu_packed_backward<T>(Stream, int64_t, int64_t, const T*, const T*, T*, T*); \
+    template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                       \
+    template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                  \
+    template void gelu<T>(Stream, int64_t, const T*, T*);                                          \
     template void gelu_backward<T>(Stream, int64_t, const T*, const T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY

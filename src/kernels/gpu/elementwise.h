@@ -24,12 +24,13 @@ void accumulate(Stream stream, int64_t n, const T* x, float* out);
 
 template <class T>
 void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y);
+// y: null, or where the result of swiglu goes, too.
 template <class T>
-void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
+void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y);
 template <class T>
 void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y);
 template <class T>
-void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both);
+void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y);
 
 // x, y: [rows, n]; b: [n].
 template <class T>

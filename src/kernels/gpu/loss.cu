@@ -5,8 +5,8 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
-template <int Threads, int W>
-__global__ void __launch_bounds__(kBlock) row_max_kernel(int64_t rows, int n, const float* logits, float* m) {
+template <int Threads, int W, class S>
+__global__ void __launch_bounds__(kBlock) row_max_kernel(int64_t rows, int n, const S* logits, float* m) {
     __shared__ float parts[kBlock / kLanes];
     const int64_t row = first_row<Threads>();
     if (row >= rows) return;
@@ -20,13 +20,13 @@ __global__ void __launch_bounds__(kBlock) row_max_kernel(int64_t rows, int n, co
     if (thread() % Threads == 0) m[row] = most;
 }
 
-template <int Threads, int W>
-__global__ void __launch_bounds__(kBlock) cross_entropy_kernel(int64_t rows, int n, const float* logits, const float* m,
+template <int Threads, int W, class S>
+__global__ void __launch_bounds__(kBlock) cross_entropy_kernel(int64_t rows, int n, const S* logits, const float* m,
                                                                const int32_t* targets, int64_t first_id, float* z, float* t) {
     __shared__ float parts[kBlock / kLanes];
     const int64_t row = first_row<Threads>();
     if (row >= rows) return;
-    const float* const x = logits + row * n;
+    const S* const x = logits + row * n;
     const float most = m[row];
     float sum = 0;
     for_pieces<Threads, W>(n, [&](int, int i) {
@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(kBlock) cross_entropy_kernel(int64_t rows, int
     if (thread() % Threads != 0) return;
     const int64_t column = targets[row] - first_id;
     z[row] = sum;
-    t[row] = targets[row] >= 0 && column >= 0 && column < n ? x[column] : 0.0f;
+    t[row] = targets[row] >= 0 && column >= 0 && column < n ? static_cast<float>(x[column]) : 0.0f;
 }
 
-template <int Threads, int W, class T>
+template <int Threads, int W, class S, class T>
 __global__ void __launch_bounds__(kBlock)
-    cross_entropy_backward_kernel(int64_t rows, int n, const float* d_z, const float* d_t, const float* logits, const float* m,
+    cross_entropy_backward_kernel(int64_t rows, int n, const float* d_z, const float* d_t, const S* logits, const float* m,
                                   const int32_t* targets, int64_t first_id, T* d_logits) {
     const int64_t row = first_row<Threads>();
     if (row >= rows) return;
@@ -60,16 +60,16 @@ __global__ void __launch_bounds__(kBlock)
 // A block has a row and keeps what its shared memory holds of it: the row comes from memory once, and what is left of it a
 // second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein,
 // 2018). `held`: elements, of whole passes of the block.
-template <int Threads, int W, class T>
+template <int Threads, int W, class S, class T>
 __global__ void __launch_bounds__(Threads)
-    cross_entropy_gradient_kernel(int n, int held, const float* d_nll, const float* d_t, const float* logits,
-                                  const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
+    cross_entropy_gradient_kernel(int n, int held, const float* d_nll, const float* d_t, const S* logits, const int32_t* targets,
+                                  float* m, float* z, float* t, T* d_logits) {
     __shared__ float parts[Threads / kLanes];
-    SHARED_MEMORY(float, row_held);
+    SHARED_MEMORY(S, row_held);
     const int64_t row = block();
-    const float* const x = logits + row * n;
+    const S* const x = logits + row * n;
     const int column = targets[row] >= 0 && targets[row] < n ? targets[row] : -1;
-    const float of_target = column >= 0 ? x[column] : 0.0f;  // before the gradient is in its place
+    const float of_target = column >= 0 ? static_cast<float>(x[column]) : 0.0f;  // before the gradient is in its place
     const int begin = static_cast<int>(thread()) * W;
     float most = -INFINITY, sum = 0;
     Floats<W> next = {};
@@ -99,46 +99,48 @@ __global__ void __launch_bounds__(Threads)
 }
 
 // A block of 1,024 threads for each processor, or four of 256.
-template <int Threads, int W, class T>
-void start_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const float* logits,
+template <int Threads, int W, class S, class T>
+void start_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const S* logits,
                     const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
-    constexpr int64_t kPass = Threads * W, kShared = (kMostSharedBytes - 1024) * Threads / 1024 / sizeof(float) / kPass * kPass;
+    constexpr int64_t kPass = Threads * W, kShared = (kMostSharedBytes - 1024) * Threads / 1024 / sizeof(S) / kPass * kPass;
     const int64_t held = n < kShared ? (n + kPass - 1) / kPass * kPass : kShared;
-    launch(cross_entropy_gradient_kernel<Threads, W, T>,
-           {static_cast<unsigned>(rows), Threads, static_cast<unsigned>(held * int64_t{sizeof(float)})}, stream, n, held, d_nll,
-           d_t, logits, targets, m, z, t, d_logits);
+    launch(cross_entropy_gradient_kernel<Threads, W, S, T>,
+           {static_cast<unsigned>(rows), Threads, static_cast<unsigned>(held * int64_t{sizeof(S)})}, stream, n, held, d_nll, d_t,
+           logits, targets, m, z, t, d_logits);
 }
 
 }  // namespace
 
-void row_max(Stream stream, int64_t rows, int64_t n, const float* logits, float* m) {
+template <class S>
+void row_max(Stream stream, int64_t rows, int64_t n, const S* logits, float* m) {
     if (rows == 0) return;
     by_shape(n, is_wide(n, logits), [&]<int Threads, int W>() {
-        launch(row_max_kernel<Threads, W>, grid_of_rows(rows, Threads), stream, rows, n, logits, m);
+        launch(row_max_kernel<Threads, W, S>, grid_of_rows(rows, Threads), stream, rows, n, logits, m);
     });
 }
 
-void cross_entropy(Stream stream, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
+template <class S>
+void cross_entropy(Stream stream, int64_t rows, int64_t n, const S* logits, const float* m, const int32_t* targets,
                    int64_t first_id, float* z, float* t) {
     if (rows == 0) return;
     by_shape(n, is_wide(n, logits), [&]<int Threads, int W>() {
-        launch(cross_entropy_kernel<Threads, W>, grid_of_rows(rows, Threads), stream, rows, n, logits, m, targets, first_id, z,
+        launch(cross_entropy_kernel<Threads, W, S>, grid_of_rows(rows, Threads), stream, rows, n, logits, m, targets, first_id, z,
                t);
     });
 }
 
-template <class T>
-void cross_entropy_backward(Stream stream, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
+template <class S, class T>
+void cross_entropy_backward(Stream stream, int64_t rows, int64_t n, const float* d_z, const float* d_t, const S* logits,
                             const float* m, const int32_t* targets, int64_t first_id, T* d_logits) {
     if (rows == 0) return;
     by_shape(n, is_wide(n, logits, d_logits), [&]<int Threads, int W>() {
-        launch(cross_entropy_backward_kernel<Threads, W, T>, grid_of_rows(rows, Threads), stream, rows, n, d_z, d_t, logits, m,
+        launch(cross_entropy_backward_kernel<Threads, W, S, T>, grid_of_rows(rows, Threads), stream, rows, n, d_z, d_t, logits, m,
                targets, first_id, d_logits);
     });
 }
 
-template <class T>
-void cross_entropy_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const float* logits,
+template <class S, class T>
+void cross_entropy_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const S* logits,
                             const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
     if (rows == 0) return;
     const auto start = [&]<int Threads, int W>() {
@@ -149,12 +151,17 @@ void cross_entropy_gradient(Stream stream, int64_t rows, int64_t n, const float*
     else start.template operator()<1024, kWide>();
 }
 
-#define COPY(T)                                                                                                                 \
-    template void cross_entropy_backward<T>(Stream, int64_t, int64_t, const float*, const float*, const float*, const float*,   \
-                                            const int32_t*, int64_t, T*);                                                       \
-    template void cross_entropy_gradient<T>(Stream, int64_t, int64_t, const float*, const float*, const float*, const int32_t*, \
-                                            float*, float*, float*, T*);
+#define COPY(S)                                                           \
+    template void row_max<S>(Stream, int64_t, int64_t, const S*, float*); \
+    template void cross_entropy<S>(Stream, int64_t, int64_t, const S*, const float*, const int32_t*, int64_t, float*, float*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+#define COPY(S, T)                                                                                                             \
+    template void cross_entropy_backward<S, T>(Stream, int64_t, int64_t, const float*, const float*, const S*, const float*,   \
+                                               const int32_t*, int64_t, T*);                                                   \
+    template void cross_entropy_gradient<S, T>(Stream, int64_t, int64_t, const float*, const float*, const S*, const int32_t*, \
+                                               float*, float*, float*, T*);
+LOCKSTEP_ON_STREAM(COPY)
 #undef COPY
 
 }  // namespace lockstep::kernels::gpu

@@ -23,11 +23,12 @@ struct Factors {
           l2(s.l2) {}
 };
 
-template <class T>
+template <class S, class T>
 struct AdamOf {
     Factors f;
     const float* g;
-    T *w, *m, *v;
+    S *w, *m, *v;
+    T* narrow;
     template <int W>
     __device__ __forceinline__ void at(int64_t i) const {
         const Floats<W> grads = load<W>(g + i);
@@ -41,16 +42,17 @@ struct AdamOf {
             weights[j] = weights[j] * f.keep - firsts[j] / (sqrtf(seconds[j]) * f.root_correction + f.eps) * f.step_size;
         }
         store(w + i, weights);
+        if (narrow) store(narrow + i, weights);
         store(m + i, firsts);
         store(v + i, seconds);
     }
 };
 
 // A thread works out the factors once.
-template <int W, class T>
+template <int W, class S, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
-    adamw_kernel(int64_t n, AdamStep step, const double* control, const float* g, T* w, T* m, T* v) {
-    if (control[kCommit] != 0) for_own<W>(n, AdamOf<T>{Factors(step, control), g, w, m, v});
+    adamw_kernel(int64_t n, AdamStep step, const double* control, const float* g, S* w, S* m, S* v, T* narrow) {
+    if (control[kCommit] != 0) for_own<W>(n, AdamOf<S, T>{Factors(step, control), g, w, m, v, narrow});
 }
 
 // The direction of a step with momentum; b: what it remembers from element i on, or nullptr.
@@ -198,11 +200,12 @@ __global__ void __launch_bounds__(kEachThreads) total_kernel(int64_t count, cons
 
 }  // namespace
 
-template <class T>
-void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
+template <class S, class T>
+void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v, T* narrow) {
     if (n == 0) return;
-    const bool wide = is_wide(0, g, w, m, v);
-    launch(wide ? adamw_kernel<kWide, T> : adamw_kernel<1, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m, v);
+    const bool wide = is_wide(0, g, w, m, v, narrow);
+    launch(wide ? adamw_kernel<kWide, S, T> : adamw_kernel<1, S, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m,
+           v, narrow);
 }
 
 template <class T>
@@ -235,13 +238,15 @@ void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool 
 }
 
 #define COPY(T)                                                                                                    \
-    template void adamw<T>(Stream, int64_t, const AdamStep&, const double*, const float*, T*, T*, T*);             \
     template void sgd<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, T*, T*);               \
     template void muon_momentum<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, float*, T*); \
     template void muon<T>(Stream, int64_t, double, const double*, const float*, T*);                               \
     template void outer_gradient<T>(Stream, int64_t, float, const T*, const T*, float*);                           \
     template void outer_sgd<T>(Stream, int64_t, const MomentumStep&, float, float, const float*, T*, T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+#define COPY(S, T) template void adamw<S, T>(Stream, int64_t, const AdamStep&, const double*, const float*, S*, S*, S*, T*);
+LOCKSTEP_ON_STREAM(COPY)
 #undef COPY
 
 }  // namespace lockstep::kernels::gpu

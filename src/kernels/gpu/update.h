@@ -8,8 +8,9 @@
 namespace lockstep::kernels::gpu {
 
 // All of n elements; w, m and v in place. control: [StepControl::kValues]; without its commit nothing changes.
-template <class T>
-void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v);
+// narrow: null, or where the new w go, too.
+template <class S, class T>
+void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v, T* narrow);
 
 // b: what is remembered, or nullptr.
 template <class T>

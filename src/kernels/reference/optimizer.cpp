@@ -143,15 +143,13 @@ Made make_optimizer(const KernelContext& c) {
     const int64_t n = c.elements(c.in(0));
     const double beta1 = c.op.number("beta1"), beta2 = c.op.number("beta2"), eps = c.op.number("eps"),
                  decay = c.op.number("weight_decay");
+    const bool writes_narrow = c.op.out.size() > 3;
     return kernel_from([=](const KernelArgs& a) {
         const StepControl s = StepControl::read(in<double>(a, 4));
         const T *w0 = in<T>(a, 0), *g0 = in<T>(a, 1);
         T *w = static_cast<T*>(a.out[0]), *m = static_cast<T*>(a.out[1]), *v = static_cast<T*>(a.out[2]);
-        if (!s.commit) {
-            if (w != w0) std::memcpy(w, w0, sizeof(T) * n);
-            return;
-        }
-        for (int64_t i = 0; i < n; ++i) {
+        if (!s.commit && w != w0) std::memcpy(w, w0, sizeof(T) * n);
+        for (int64_t i = 0; s.commit && i < n; ++i) {
             const double old = static_cast<double>(w0[i]);
             const double g = static_cast<double>(g0[i]) * s.clip + (coupled ? decay * old : 0);
             const double m1 = beta1 * static_cast<double>(m[i]) + (1 - beta1) * g,
@@ -162,6 +160,7 @@ Made make_optimizer(const KernelContext& c) {
             m[i] = static_cast<T>(m1);
             v[i] = static_cast<T>(v1);
         }
+        if (writes_narrow) std::copy(w, w + n, static_cast<T*>(a.out[3]));
     });
 }
 

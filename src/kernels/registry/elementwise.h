@@ -75,11 +75,17 @@ template <class B, class T>
 struct SwiGluBackward {  // d_y, gate, up -> d_gate, d_up
     static constexpr Family kFamily{"swiglu_backward", "swiglu_backward"};
     using Types = std::tuple<T, T>(T, T, T);
+    static bool serves(const KernelContext& c) { return c.op.in.size() == 3; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-            B::swiglu_backward(B::place(k), n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1));
+        return kernel_from([n = c.elements(c.out(0)), again = c.op.out.size() > 2](const KernelArgs& k) {
+            B::swiglu_backward(B::place(k), n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1),
+                               again ? out<T>(k, 2) : nullptr);
         });
     }
+};
+template <class B, class T>
+struct SwiGluBackwardAgain : SwiGluBackward<B, T> {  // and y
+    using Types = std::tuple<T, T, T>(T, T, T);
 };
 // Gate and up of a row are one behind the other.
 template <class B, class T>
@@ -97,11 +103,17 @@ template <class B, class T>
 struct SwiGluPackedBackward {  // d_y, both -> d_both
     static constexpr Family kFamily{"swiglu_backward", "swiglu_backward"};
     using Types = T(T, T);
+    static bool serves(const KernelContext& c) { return c.op.in.size() == 2; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([y = rows_of(c, c.in(0))](const KernelArgs& k) {
-            B::swiglu_packed_backward(B::place(k), y.rows, y.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+        return kernel_from([y = rows_of(c, c.in(0)), again = c.op.out.size() > 1](const KernelArgs& k) {
+            B::swiglu_packed_backward(B::place(k), y.rows, y.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0),
+                                      again ? out<T>(k, 1) : nullptr);
         });
     }
+};
+template <class B, class T>
+struct SwiGluPackedBackwardAgain : SwiGluPackedBackward<B, T> {  // and y
+    using Types = std::tuple<T, T>(T, T);
 };
 
 template <class B, class S, class T>

@@ -12,20 +12,21 @@ namespace lockstep::kernels::registry {
 
 template <class B>
 void add_common_of_float(std::vector<Registered>& r) {
-    add_all<B, Max<B>, CrossEntropy<B>, SumSquares<B>>(r);
+    add_all<B, Max<B, float>, CrossEntropy<B, float>, SumSquares<B>>(r);
 }
 
 // Parameters and activations as T.
 template <class B, class T>
 void add_common(std::vector<Registered>& r) {
     add_all<B, Add<B, T>, Scale<B, T>, Accumulate<B, T>, Gather<B, T, T>, Scatter<B, T>>(r);
-    add_all<B, SwiGlu<B, T>, SwiGluPacked<B, T>, SwiGluBackward<B, T>, SwiGluPackedBackward<B, T>>(r);
+    add_all<B, SwiGlu<B, T>, SwiGluPacked<B, T>, SwiGluBackward<B, T>, SwiGluPackedBackward<B, T>, SwiGluBackwardAgain<B, T>,
+            SwiGluPackedBackwardAgain<B, T>>(r);
     add_all<B, SplitQkv<B, T>, SplitQkv<B, T, int32_t>, JoinQkv<B, T>, JoinQkv<B, T, int32_t>>(r);
     add_all<B, RmsNorm<B, T, T, T>, RmsNormBackward<B, T, T>, AddRmsNorm<B, T, T, T>, RmsNormBackwardAdd<B, T, T>>(r);
     add_all<B, LayerNorm<B, T, T, T>, LayerNormBackward<B, T, T>, LayerNormBackwardAdd<B, T, T>>(r);
     add_all<B, SumRows<B, T>, Bias<B, T>, BiasGelu<B, T>, BiasGeluBackward<B, T>, Dropout<B, T>>(r);
-    add_all<B, BiasDropoutAdd<B, T, T>, BiasDropoutAdd<B, T, T, int32_t>, CrossEntropyBackward<B, T>, CrossEntropyGradient<B, T>>(
-        r);
+    add_all<B, BiasDropoutAdd<B, T, T>, BiasDropoutAdd<B, T, T, int32_t>>(r);
+    add_all<B, CrossEntropyBackward<B, T, T>, CrossEntropyGradient<B, T, T>>(r);
 }
 
 // Weights and what optimizers remember as T.
@@ -39,7 +40,9 @@ void add_updates(std::vector<Registered>& r) {
 template <class B, class T>
 void add_common_beside_float(std::vector<Registered>& r) {
     using F = float;
-    add_all<B, Narrow<B, T>, Widen<B, T>>(r);
+    add_all<B, Narrow<B, T>, Widen<B, T>, AdamW<B, F, T>, Adam<B, F, T>>(r);
+    // Logits as their gradient is stored, and logits in float32.
+    add_all<B, Max<B, T>, CrossEntropy<B, T>, CrossEntropyBackward<B, F, T>, CrossEntropyGradient<B, F, T>>(r);
     // The residual stream in float32.
     add_all<B, Gather<B, F, T>, BiasDropoutAdd<B, F, T>, BiasDropoutAdd<B, F, T, int32_t>>(r);
     add_all<B, RmsNorm<B, F, T, T>, RmsNormBackward<B, F, T>, AddRmsNorm<B, F, T, T>, RmsNormBackwardAdd<B, F, T>>(r);

@@ -6,32 +6,37 @@
 
 namespace lockstep::kernels::registry {
 
-template <class B, class T>
-struct Adams {  // w, g, m, v, control -> w, m, v
-    using Types = std::tuple<T, T, T>(T, float, T, T, double);
+// N: of the weights that it writes besides, in a narrower type; T: it does not.
+template <class B, class T, class N>
+struct Adams {  // w, g, m, v, control -> w, m, v[, narrow]
+    static constexpr bool kWritesNarrow = !std::is_same_v<T, N>;
+    using Results = std::conditional_t<kWritesNarrow, std::tuple<T, T, T, N>, std::tuple<T, T, T>>;
+    using Types = Results(T, float, T, T, double);
     static std::unique_ptr<Kernel> make_with(const KernelContext& c, AdamStep step) {
         step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
         return kernel_from([n = c.elements(c.in(0)), step](const KernelArgs& k) {
-            B::adamw(B::place(k), n, step, in<double>(k, 4), in(k, 1), in_place<B, T>(k, n), out<T>(k, 1), out<T>(k, 2));
+            N* narrow = nullptr;
+            if constexpr (kWritesNarrow) narrow = out<N>(k, 3);
+            B::adamw(B::place(k), n, step, in<double>(k, 4), in(k, 1), in_place<B, T>(k, n), out<T>(k, 1), out<T>(k, 2), narrow);
         });
     }
 };
-template <class B, class T>
-struct AdamW : Adams<B, T> {
+template <class B, class T, class N = T>
+struct AdamW : Adams<B, T, N> {
     static constexpr Family kFamily{"adamw", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         AdamStep step;
         step.weight_decay = c.op.number("weight_decay");
-        return Adams<B, T>::make_with(c, step);
+        return Adams<B, T, N>::make_with(c, step);
     }
 };
-template <class B, class T>
-struct Adam : Adams<B, T> {
+template <class B, class T, class N = T>
+struct Adam : Adams<B, T, N> {
     static constexpr Family kFamily{"adam", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         AdamStep step;
         step.l2 = number(c, "weight_decay");
-        return Adams<B, T>::make_with(c, step);
+        return Adams<B, T, N>::make_with(c, step);
     }
 };
 

@@ -19,7 +19,8 @@ std::string title(const AttentionProblem& p) {
     const kernels::AttentionShape& s = p.shape;
     return "batch" + std::to_string(s.batch) + "_seq" + std::to_string(s.seq) + "_heads" + std::to_string(s.kv_heads) + "x" +
            std::to_string(s.group) + "_dim" + std::to_string(s.head_dim) + "_window" + std::to_string(s.window) +
-           (p.row_kv_heads > 0 ? "_of" + std::to_string(p.row_kv_heads) : "") + (p.type == Dtype::BF16 ? "_bf16" : "_f16");
+           (p.any_order ? "_any" : "") + (p.row_kv_heads > 0 ? "_of" + std::to_string(p.row_kv_heads) : "") +
+           (p.type == Dtype::BF16 ? "_bf16" : "_f16");
 }
 
 AttentionProblem problem(Dtype type, int64_t batch, int64_t seq, int64_t kv_heads, int64_t group, int64_t head_dim,
@@ -29,6 +30,10 @@ AttentionProblem problem(Dtype type, int64_t batch, int64_t seq, int64_t kv_head
 // Some key heads of longer rows, as parts of a backward have them.
 AttentionProblem of_rows(AttentionProblem p, int64_t row_kv_heads) {
     p.row_kv_heads = row_kv_heads;
+    return p;
+}
+AttentionProblem in_any_order(AttentionProblem p) {
+    p.any_order = true;
     return p;
 }
 const AttentionProblem kProblems[] = {
@@ -50,6 +55,12 @@ const AttentionProblem kProblems[] = {
     problem(Dtype::BF16, 2, 512, 4, 1, 64, 1),
     of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8),
     of_rows(problem(Dtype::F16, 1, 1000, 3, 1, 64), 12),
+    in_any_order(problem(Dtype::BF16, 2, 128, 2, 1, 64)),
+    in_any_order(problem(Dtype::F16, 2, 128, 2, 2, 128)),
+    in_any_order(problem(Dtype::BF16, 8, 1024, 12, 1, 64)),
+    in_any_order(problem(Dtype::BF16, 2, 8192, 8, 4, 128)),
+    in_any_order(problem(Dtype::BF16, 2, 512, 2, 2, 256)),
+    in_any_order(of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8)),
 };
 
 struct Device {
@@ -91,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(H100, AttentionPlans, ::testing::Combine(::testing::Val
 INSTANTIATE_TEST_SUITE_P(Others, AttentionPlans,
                          ::testing::Combine(::testing::Values(kA100, kB200),
                                             ::testing::Values(kProblems[2], kProblems[4], kProblems[12], kProblems[14],
-                                                              kProblems[16])),
+                                                              kProblems[16], kProblems[18], kProblems[19], kProblems[20],
+                                                              kProblems[21], kProblems[22])),
                          name_of);
 
 TEST(AttentionPlansText, NamesTheVersion) {

@@ -1,0 +1,100 @@
+// How many bytes the ops of a layer read and write in a training step on a GPU, counted from the program. T: tokens of a rank.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "compile/compile.h"
+#include "kernels/cuda/planned.h"
+#include "ops/cost.h"
+#include "tests/compile/recipes.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int64_t kTokens = 2 * 512, kHidden = 256, kFfn = 1024, kLayers = 3, kMicrobatches = 3;
+
+compile::Compiled small_llama(const Settings& more) {
+    Settings settings = {{"model.name", "llama3"},
+                         {"model.dim", "256"},
+                         {"model.n_layers", "3"},
+                         {"model.n_heads", "4"},
+                         {"model.n_kv_heads", "2"},
+                         {"model.ffn_dim", "1024"},
+                         {"model.vocab_size", "512"},
+                         {"training.dataset", "synthetic"},
+                         {"training.mixed_precision_param", "bfloat16"},
+                         {"training.seq_len", "512"},
+                         {"training.local_batch_size", "2"},
+                         {"training.global_batch_size", "6"},
+                         {"runtime.kernels", "cuda"}};
+    settings.insert(settings.end(), more.begin(), more.end());
+    compile::Recipe recipe;
+    for (const auto& [key, value] : settings) recipe.set(key, value);
+    compile::CompileOptions options;
+    options.catalog = kernels::cuda::planned_catalog("", 90);
+    options.memory = compile::ComputesIn::DeviceMemory;
+    return compile::compile(recipe, options);
+}
+
+// Of a step, by kind of op, in layers.
+std::map<std::string, double> bytes_by_kind(const ir::Program& p) {
+    std::map<std::string, double> out;
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
+        const ir::Routine& r = p.routines[static_cast<size_t>(c.routine)];
+        if (r.block != "layer") continue;
+        for (const ir::Op& op : r.ops) out[op.kind] += static_cast<double>(ops::bytes_moved(p.mesh, r, op));
+    }
+    return out;
+}
+
+double of_kinds(const std::map<std::string, double>& bytes, const std::string& part) {
+    double out = 0;
+    for (const auto& [kind, n] : bytes) out += kind.find(part) != std::string::npos ? n : 0;
+    return out;
+}
+
+// Norms: 28 T hidden, and weights, their gradients and a float a row; SwiGLU: 16 T ffn.
+TEST(StepBytes, OfNormsAndSwiGlu) {
+    const compile::Compiled c = small_llama({});
+    const std::map<std::string, double> bytes = bytes_by_kind(c.programs[0]);
+    const double layers = kLayers * kMicrobatches;
+    EXPECT_DOUBLE_EQ(of_kinds(bytes, "swiglu"), 16.0 * kTokens * kFfn * layers);
+    const double norms = of_kinds(bytes, "rmsnorm"), rows = 4.0 * kTokens * 4, weights = kHidden * (4 * 2 + 2 * 4.0);
+    EXPECT_DOUBLE_EQ(norms, (28.0 * kTokens * kHidden + rows + weights) * layers);
+}
+
+// Recomputed SwiGLU: forward 6, backward 12 with the result that its own product needs again.
+TEST(StepBytes, OfSwiGluThatIsComputedAgain) {
+    for (const char* mode : {"full", "selective"}) {
+        const compile::Compiled c = small_llama({{"activation_checkpoint.mode", mode}});
+        const std::map<std::string, double> bytes = bytes_by_kind(c.programs[0]);
+        EXPECT_DOUBLE_EQ(of_kinds(bytes, "swiglu"), 18.0 * kTokens * kFfn * kLayers * kMicrobatches) << mode;
+    }
+}
+
+int casts_of_weights(const compile::Compiled& c) {
+    int out = 0;
+    for (const ir::Program& p : c.programs) {
+        for (const ir::Call& call : p.entry(ir::EntryKind::Train)->calls) {
+            const ir::Routine& r = p.routines[static_cast<size_t>(call.routine)];
+            const bool of_unit = r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Update;
+            for (const ir::Op& op : r.ops) out += of_unit && op.kind == ir::kCast ? 1 : 0;
+        }
+    }
+    return out;
+}
+
+// The optimizer writes the weights that products read: no step casts them.
+TEST(StepBytes, NoCastOfAWeight) {
+    EXPECT_EQ(casts_of_weights(small_llama({})), 0);
+    const Settings split = {{"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "12"}};
+    Settings kept = split, cast = {{"training.mixed_precision_weights", "cast"}};
+    kept.emplace_back("training.mixed_precision_weights", "kept");
+    EXPECT_EQ(casts_of_weights(small_llama(kept)), 0);
+    EXPECT_GE(casts_of_weights(small_llama(cast)), 2 * kLayers * kMicrobatches);
+    EXPECT_GE(casts_of_weights(small_llama(split)), 2 * kLayers * kMicrobatches);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
