@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace lockstep::passes {
 namespace {
@@ -118,8 +119,8 @@ public:
         : leaves_(std::bit_ceil(static_cast<size_t>(positions / kBlock) + 1)),
           there_(2 * leaves_),
           beginning_(leaves_),
-          latest_(2 * leaves_),
-          taken_(leaves_ / kBlocks + 1) {}
+          latest_(leaves_),
+          parts_(leaves_ / kBlocks + 1) {}
 
     void add(size_t id, const Allocation& item) {
         const Placed placed{item.possible, item.certain, {item.offset, item.end()}, item.end(), id};
@@ -132,9 +133,10 @@ public:
         }
         const size_t block = first - leaves_;
         insert(beginning_[block], placed);
-        if (Runs& taken = taken_[block / kBlocks]; !taken.empty() && item.certain.first <= item.certain.last)
-            take(taken, placed.bytes);
-        for (size_t node = first; node > 0; node /= 2) latest_[node] = std::max(latest_[node], placed.bytes.end);
+        latest_[block] = std::max(latest_[block], placed.bytes.end);
+        Part& part = parts_[block / kBlocks];
+        part.latest = std::max(part.latest, placed.bytes.end);
+        if (part.is_asked && is_certain(placed)) take(part.taken, placed.bytes);
     }
 
     // The lowest offset from the item's on at which it is in nobody's way.
@@ -147,8 +149,7 @@ public:
             add_source(there_[node].some, offset);
         }
         go_on(item, offset, conflict);
-        const int last = item.possible.last / kBlock, last_whole = item.certain.last / kBlock - 1;
-        add_beginning(1, {0, static_cast<int>(leaves_) - 1}, {item.possible.first / kBlock + 1, last}, last_whole, offset);
+        add_beginning(item, offset);
         go_on(item, offset, conflict);  // and those that begin later
         return offset;
     }
@@ -169,6 +170,12 @@ private:
     struct There {
         Runs whole;
         List some;
+    };
+    // Items that begin in kBlocks blocks.
+    struct Part {
+        int64_t latest = 0;  // the highest end of any
+        bool is_asked = false;
+        Runs taken;  // by those that certainly are somewhere, once somebody asks
     };
     // What may still be in an item's way: bytes that are taken at one of its positions; items of which each is asked.
     struct RunSource {
@@ -214,25 +221,33 @@ private:
         const auto first = std::partition_point(runs.begin(), runs.end(), [&](const Bytes& r) { return r.end <= offset; });
         runs_.push_back({&*first, runs.data() + runs.size()});
     }
-    // Items that begin in these blocks. `last_whole`: an item that begins in a block up to this one is certainly in conflict.
-    void add_beginning(size_t node, const Interval& of, const Interval& within, int last_whole, int64_t offset) {
-        if (!of.intersects(within) || latest_[node] <= offset) return;
-        if (of.last - of.first + 1 == kBlocks && within.first <= of.first && of.last <= last_whole)
-            return add_source(taken_by_those_beginning(of), offset);
-        if (node >= leaves_) return add_source(beginning_[static_cast<size_t>(of.first)], offset);
-        const int middle = (of.first + of.last) / 2;
-        add_beginning(2 * node, {of.first, middle}, within, last_whole, offset);
-        add_beginning(2 * node + 1, {middle + 1, of.last}, within, last_whole, offset);
+    static bool is_certain(const Placed& p) { return p.certain.first <= p.certain.last; }
+    // Those that begin in blocks behind the one in which the item begins. Where all of a part begin while the item certainly is
+    // there, all are in conflict with it.
+    void add_beginning(const Allocation& item, int64_t offset) {
+        const int last = item.possible.last / kBlock, last_whole = item.certain.last / kBlock - 1;
+        for (int b = item.possible.first / kBlock + 1; b <= last; ++b) {
+            const auto block = static_cast<size_t>(b);
+            if (b % kBlocks == 0 && b + kBlocks - 1 <= last) {
+                Part& part = parts_[block / kBlocks];
+                const bool is_behind = part.latest <= offset;
+                if (!is_behind && b + kBlocks - 1 <= last_whole) add_source(taken_in(part, block), offset);
+                if (is_behind || b + kBlocks - 1 <= last_whole) {
+                    b += kBlocks - 1;
+                    continue;
+                }
+            }
+            if (latest_[block] > offset) add_source(beginning_[block], offset);
+        }
     }
-    const Runs& taken_by_those_beginning(const Interval& blocks) {
-        Runs& runs = taken_[static_cast<size_t>(blocks.first / kBlocks)];
-        if (!runs.empty()) return runs;
-        for (int b = blocks.first; b <= blocks.last; ++b) {
-            for (const Placed& p : beginning_[static_cast<size_t>(b)]) {
-                if (p.certain.first <= p.certain.last) take(runs, p.bytes);
+    const Runs& taken_in(Part& part, size_t block) {
+        if (std::exchange(part.is_asked, true)) return part.taken;
+        for (size_t b = block; b < block + kBlocks; ++b) {
+            for (const Placed& p : beginning_[b]) {
+                if (is_certain(p)) take(part.taken, p.bytes);
             }
         }
-        return runs;
+        return part.taken;
     }
 
     // Behind all that is in the item's way, of the sources: whatever is moves it on, in any order.
@@ -263,8 +278,8 @@ private:
     size_t leaves_;
     std::vector<There> there_;     // by node of a tree over blocks
     std::vector<List> beginning_;  // by block
-    std::vector<int64_t> latest_;  // by node: the highest end of items that begin in it
-    std::vector<Runs> taken_;      // of kBlocks blocks: by items that begin there. Empty until somebody asks
+    std::vector<int64_t> latest_;  // by block: the highest end of items that begin in it
+    std::vector<Part> parts_;
     std::vector<RunSource> runs_;  // of the item at hand
     std::vector<Source> sources_;
 };
