@@ -30,13 +30,6 @@ std::string Bindings::text(const Name& name) const {
     return out;
 }
 
-size_t Bindings::HashOfName::operator()(const Name& name) const {
-    size_t out = 0;  // each part is mixed by itself: stem and instance are small numbers, whose xor is often the same
-    for (const int64_t part : {static_cast<int64_t>(name.stem), name.instance, name.number})
-        out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
-    return out ^ out >> 32;
-}
-
 int Bindings::stem(std::string_view what, std::string_view of) {
     const auto [at, is_new] = index_of_stem_.try_emplace({what, of}, static_cast<int>(stems_.size()));
     if (is_new) stems_.push_back({what, of});
@@ -53,6 +46,7 @@ void Bindings::lay_out(Routine& r) {
         Contents& c = contents[p];
         const ir::Port& port = r.ports[p];
         c.unit = program_.unit_of(port);
+        c.is_of_unit = c.unit && c.unit->is_of(r);
         if (port.kind == PortKind::State) c.state = port.state;
         else if (c.unit)
             c.state = program_.state(port.kind == PortKind::Params ? StateRole::Weights : StateRole::Gradients, c.unit->name);
@@ -70,6 +64,8 @@ void Bindings::lay_out(Routine& r) {
         if (c.state >= 0) {
             const ir::State& s = program_.states[static_cast<size_t>(c.state)];
             c.stem_of_state = stem(s.name, s.unit.empty() ? s.block : s.unit);
+            c.state_bytes =
+                s.unit.empty() ? r.ports[p].bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
         }
         switch (port.kind) {
             case PortKind::Input: c.stem = stem("in", port.name); break;
@@ -79,9 +75,9 @@ void Bindings::lay_out(Routine& r) {
             case PortKind::Gradients: c.stem = stem("local", c.unit->name); break;
             case PortKind::State: break;
         }
-        const ir::Block* block = r.block.empty() ? nullptr : program_.block(r.block);
-        if (port.kind == PortKind::Value && block && block != program_.blocks.data())
-            c.stem_before = stem_of_value(port, (block - 1)->name);
+        c.block = r.block.empty() ? nullptr : program_.block(r.block);
+        if (port.kind == PortKind::Value && c.block && c.block != program_.blocks.data())
+            c.stem_before = stem_of_value(port, (c.block - 1)->name);
     }
 }
 
@@ -98,9 +94,10 @@ int Bindings::stem_of_value(const ir::Port& port, std::string_view block) {
 
 void Bindings::begin_entry(ir::EntryKind kind) {
     entry_ = kind == ir::EntryKind::Train ? "" : name_of(kind);
-    buffers_of_entry_.clear();
+    of_microbatches_.clear();
     windows_.clear();
-    accumulated_.clear();
+    states_of_entry_.clear();
+    states_.for_each([](Place& place) { place.added_to.clear(); });
 }
 
 std::vector<ir::Binding> Bindings::bind(const Routine& r, int64_t instance, int64_t microbatch, int64_t chunk) {
@@ -127,11 +124,10 @@ Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const
 ir::Binding Bindings::bind(const PortOfCall& at) {
     const int stem = at.contents.stem;
     switch (at.port.kind) {
-        case PortKind::Input: return of_microbatch({.stem = stem}, at, MemoryKind::Input, true);
-        case PortKind::Value:  // an entry without a loss keeps its result for its caller
-            return of_microbatch(value(at), at, MemoryKind::Activations, at.port.role == PortRole::Logits);
-        case PortKind::Frame: return of_microbatch({.stem = stem, .instance = at.instance}, at, MemoryKind::Activations, false);
-        case PortKind::Params: return {params(at)};
+        case PortKind::Input: return of_microbatch(stem, -1, at, MemoryKind::Input, true);
+        case PortKind::Value: return value(at);
+        case PortKind::Frame: return of_microbatch(stem, at.instance, at, MemoryKind::Activations, false);
+        case PortKind::Params: return params(at);
         case PortKind::Gradients: return gradients(at);
         case PortKind::State: return state(at);
     }
@@ -139,55 +135,62 @@ ir::Binding Bindings::bind(const PortOfCall& at) {
 }
 
 // A chunked routine's port is one slice of the buffer.
-ir::Binding Bindings::of_microbatch(Name name, const PortOfCall& at, MemoryKind kind, bool resident) {
-    name.mark = '@', name.number = at.microbatch;
+ir::Binding Bindings::of_microbatch(int stem, int64_t instance, const PortOfCall& at, MemoryKind kind, bool resident) {
+    std::vector<int>& buffers = of_microbatches_.at(stem, instance);
+    const auto number = static_cast<size_t>(at.microbatch);
+    if (number >= buffers.size()) buffers.resize(std::max(number + 1, static_cast<size_t>(program_.microbatches)), -1);
     const bool sliced = at.routine.chunks > 1 && at.contents.has_batch && at.port.kind != PortKind::Frame;
     const int64_t bytes = at.port.bytes;
-    return {buffer(name, kind, sliced ? bytes * at.routine.chunks : bytes, resident), sliced ? at.chunk * bytes : 0};
+    make_or_check(buffers[number], {.stem = stem, .mark = '@', .instance = instance, .number = at.microbatch}, kind,
+                  sliced ? bytes * at.routine.chunks : bytes, resident);
+    return {buffers[number], sliced ? at.chunk * bytes : 0};
 }
 
-Bindings::Name Bindings::value(const PortOfCall& at) const {
+// An entry without a loss keeps its result for its caller.
+ir::Binding Bindings::value(const PortOfCall& at) {
+    const bool resident = at.port.role == PortRole::Logits;
     const bool incoming = at.port.role == PortRole::X || at.port.role == PortRole::DX;
-    if (!incoming) return {.stem = at.contents.stem, .instance = at.instance};
+    const Contents& c = at.contents;
+    if (!incoming) return of_microbatch(c.stem, at.instance, at, MemoryKind::Activations, resident);
+    if (c.block && at.instance > c.block->first)
+        return of_microbatch(c.stem, at.instance - 1, at, MemoryKind::Activations, resident);
     const Maker maker = before(at.routine.block, at.instance);
-    return {.stem = maker.block == at.routine.block ? at.contents.stem : at.contents.stem_before, .instance = maker.instance};
+    return of_microbatch(c.stem_before, maker.instance, at, MemoryKind::Activations, resident);
 }
 
-int Bindings::params(const PortOfCall& at) {
+ir::Binding Bindings::params(const PortOfCall& at) {
     const ir::Unit& u = *at.contents.unit;
-    const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
-    if (!u.is_gathered()) return state_buffer(at, instance);
-    Name name = {.stem = at.contents.stem, .instance = instance};
-    Window& window = windows_[name];
-    if (at.routine.kind == RoutineKind::Gather) ++window.number;
-    name.mark = '#', name.number = window.number;
-    return buffer(name, MemoryKind::Gathered, u.padded * bytes_of(u.compute), false);
+    const int64_t instance = at.contents.is_of_unit ? at.instance : 0;
+    if (!u.is_gathered()) return {place_of_state(at, instance).buffer};
+    Place& window = windows_.at(at.contents.stem, instance);
+    if (at.routine.kind == RoutineKind::Gather) ++window.number, window.buffer = -1;
+    make_or_check(window.buffer, {.stem = at.contents.stem, .mark = '#', .instance = instance, .number = window.number},
+                  MemoryKind::Gathered, u.padded * bytes_of(u.compute), false);
+    return {window.buffer};
 }
 
 // A window of local gradients opens with the first call that adds to them in a microbatch.
 ir::Binding Bindings::gradients(const PortOfCall& at) {
     const ir::Unit& u = *at.contents.unit;
-    const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
-    ir::Binding out;
-    if (u.gradients.empty()) {
-        out.buffer = state_buffer(at, instance);
-    } else {
-        Name name = {.stem = at.contents.stem, .instance = instance};
-        Window& window = windows_[name];
+    const int64_t instance = at.contents.is_of_unit ? at.instance : 0;
+    Place& place = u.gradients.empty() ? place_of_state(at, instance) : windows_.at(at.contents.stem, instance);
+    if (!u.gradients.empty()) {
         const bool ends = at.routine.kind == RoutineKind::ReduceMicro;
-        if (!ends && !window.open) ++window.number;
-        window.open = !ends;
-        name.mark = '#', name.number = window.number;
-        out.buffer = buffer(name, MemoryKind::Gradients, u.padded * bytes_of(at.contents.type), false);
+        if (!ends && !place.open) ++place.number, place.buffer = -1, place.added_to.clear();
+        place.open = !ends;
+        make_or_check(place.buffer, {.stem = at.contents.stem, .mark = '#', .instance = instance, .number = place.number},
+                      MemoryKind::Gradients, u.padded * bytes_of(at.contents.type), false);
     }
-    if (at.port.access == Access::Accumulate) out.fresh = first_write(at, out.buffer);
+    ir::Binding out = {place.buffer};
+    if (at.port.access == Access::Accumulate) out.fresh = first_write(at, place);
     return out;
 }
 
 ir::Binding Bindings::state(const PortOfCall& at) {
-    ir::Binding out = {state_buffer(at, at.instance)};
+    Place& place = place_of_state(at, at.instance);
+    ir::Binding out = {place.buffer};
     if (at.port.access == Access::Read || at.port.access == Access::Update) return out;
-    const bool first = first_write(at, out.buffer);  // what is written is added to later
+    const bool first = first_write(at, place);  // what is written is added to later
     out.fresh = first && at.port.access == Access::Accumulate;
     return out;
 }
@@ -213,40 +216,37 @@ MemoryKind memory_of(StateRole role) {
 }  // namespace
 
 // One for each instance of its unit or block, or one for the program. Each entry has its own where it does not outlive a step.
-int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
+Bindings::Place& Bindings::place_of_state(const PortOfCall& at, int64_t instance) {
     const ir::State& s = program_.states[static_cast<size_t>(at.contents.state)];
-    const std::string& of = s.unit.empty() ? s.block : s.unit;
-    const int64_t bytes = s.unit.empty() ? at.port.bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
-    const int known = static_cast<int>(program_.buffers.size());
+    const bool is_of_program = s.unit.empty() && s.block.empty(), outlives_step = s.scope != ir::Scope::Step;
     const Name name = {
-        .stem = at.contents.stem_of_state, .in_all_entries = s.scope != ir::Scope::Step, .instance = of.empty() ? -1 : instance};
-    const int b = buffer(name, memory_of(s.role), bytes, of.empty() || s.scope != ir::Scope::Step);
-    if (b == known) {
-        ir::Buffer& made = program_.buffers[b];
-        made.state = at.contents.state, made.instance = of.empty() ? 0 : instance, made.place = s.place;
+        .stem = at.contents.stem_of_state, .in_all_entries = outlives_step, .instance = is_of_program ? -1 : instance};
+    Place& place = (outlives_step ? states_ : states_of_entry_).at(name.stem, name.instance);
+    const bool is_new = place.buffer < 0;
+    make_or_check(place.buffer, name, memory_of(s.role), at.contents.state_bytes, is_of_program || outlives_step);
+    if (is_new) {
+        ir::Buffer& made = program_.buffers[static_cast<size_t>(place.buffer)];
+        made.state = at.contents.state, made.instance = is_of_program ? 0 : instance, made.place = s.place;
     }
-    return b;
+    return place;
 }
 
-int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resident) {
-    auto& buffers = name.in_all_entries ? buffers_ : buffers_of_entry_;
-    const auto [known, is_new] = buffers.try_emplace(name, static_cast<int>(program_.buffers.size()));
-    if (is_new)
+void Bindings::make_or_check(int& known, const Name& name, MemoryKind kind, int64_t bytes, bool resident) {
+    if (known < 0) {
+        known = static_cast<int>(program_.buffers.size());
         program_.buffers.push_back(
             {names_buffers_ ? text(name) : std::string(), kind, round_up(bytes, kAlignmentBytes), resident, -1});
-    else if (program_.buffers[static_cast<size_t>(*known)].bytes < bytes)
+    } else if (program_.buffers[static_cast<size_t>(known)].bytes < bytes) {
         throw InternalError("schedule: buffer " + text(name) + " is too small for a port");
-    return *known;
+    }
 }
 
 // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
-bool Bindings::first_write(const PortOfCall& at, int buffer) {
+bool Bindings::first_write(const PortOfCall& at, Place& place) {
     bool any_new = false, any_old = false;
-    if (accumulated_.size() <= static_cast<size_t>(buffer)) accumulated_.resize(static_cast<size_t>(buffer) + 1);
-    std::vector<int64_t>& added_to = accumulated_[static_cast<size_t>(buffer)];
     for (int64_t offset_bytes : at.contents.offsets_bytes) {
-        const bool is_new = std::find(added_to.begin(), added_to.end(), offset_bytes) == added_to.end();
-        if (is_new) added_to.push_back(offset_bytes);
+        const bool is_new = std::find(place.added_to.begin(), place.added_to.end(), offset_bytes) == place.added_to.end();
+        if (is_new) place.added_to.push_back(offset_bytes);
         (is_new ? any_new : any_old) = true;
     }
     if (any_new && any_old)

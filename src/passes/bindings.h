@@ -8,7 +8,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ir/program.h"
@@ -34,54 +33,31 @@ public:
     Maker before(std::string_view block, int64_t instance) const;
 
 private:
-    // "eval.act.layer[3]@7", in parts: they are looked up for every port of every call, and the text is made once a buffer.
+    // "eval.act.layer[3]@7", in parts: the text is made once a buffer.
     struct Name {
         int stem = -1;  // "act.layer": index into stems_
         bool in_all_entries = false;
         char mark = 0;          // of `number`: '@' a microbatch, '#' a window
         int64_t instance = -1;  // -1: none
         int64_t number = 0;
-        bool operator==(const Name&) const = default;
     };
-    struct HashOfName {
-        size_t operator()(const Name& name) const;
-    };
-    // A table of names, open addressed: most of what schedule() does is to look names up.
+    // What each instance of each stem has; -1 is one of them. Most of what schedule() does is to look here.
     template <class Value>
-    class ByName {
+    class ByInstance {
     public:
-        // The value of the name, and whether it is new: then it is `value`.
-        std::pair<Value*, bool> try_emplace(const Name& name, const Value& value) {
-            if (2 * (count_ + 1) > slots_.size()) grow();
-            Slot& slot = slots_[place_of(name)];
-            const bool is_new = !slot.is_used;
-            if (is_new) slot = {name, value, true}, ++count_;
-            return {&slot.value, is_new};
+        Value& at(int stem, int64_t instance) {
+            const auto s = static_cast<size_t>(stem), i = static_cast<size_t>(instance + 1);
+            if (s >= of_stem_.size()) of_stem_.resize(s + 1);
+            if (i >= of_stem_[s].size()) of_stem_[s].resize(i + 1);
+            return of_stem_[s][i];
         }
-        Value& operator[](const Name& name) { return *try_emplace(name, {}).first; }
-        void clear() { slots_.clear(), count_ = 0; }
+        void clear() { of_stem_.clear(); }
+        void for_each(const auto& f) {
+            for (std::vector<Value>& values : of_stem_) std::for_each(values.begin(), values.end(), f);
+        }
 
     private:
-        struct Slot {
-            Name name;
-            Value value = {};
-            bool is_used = false;
-        };
-        size_t place_of(const Name& name) const {
-            size_t at = HashOfName()(name) & (slots_.size() - 1);
-            while (slots_[at].is_used && !(slots_[at].name == name)) at = (at + 1) & (slots_.size() - 1);
-            return at;
-        }
-        void grow() {
-            std::vector<Slot> before(std::max<size_t>(64, 2 * slots_.size()));
-            before.swap(slots_);
-            for (const Slot& s : before) {
-                if (s.is_used) slots_[place_of(s.name)] = s;
-            }
-        }
-
-        std::vector<Slot> slots_;  // a power of two of them, at most half of them used
-        size_t count_ = 0;
+        std::vector<std::vector<Value>> of_stem_;
     };
     struct Stem {
         std::string_view what, of;
@@ -89,9 +65,12 @@ private:
     };
     int stem(std::string_view what, std::string_view of = {});
     std::string text(const Name& name) const;
-    struct Window {
-        int number = 0;     // windows opened so far
-        bool open = false;  // of gradients: they are being added up
+    // A buffer that ports add to, or of parameters; of a state, or of a unit's window.
+    struct Place {
+        int buffer = -1;
+        int number = 0;                 // windows opened so far: the buffer is the last one's
+        bool open = false;              // of gradients: they are being added up
+        std::vector<int64_t> added_to;  // in this entry, and in this window: offsets
     };
     // Of the tensors of a port.
     struct Contents {
@@ -99,9 +78,12 @@ private:
         Dtype type = Dtype::F32;
         bool has_batch = false;
         const ir::Unit* unit = nullptr;
-        ir::StateId state = -1;  // that the port binds: its own, or that of its unit's weights or gradients
-        int stem = -1;           // of the names of its buffers,
-        int stem_before = -1;    // and of those that the block before makes, for x and d.x
+        bool is_of_unit = false;           // calls of its routine are of the unit's instances
+        ir::StateId state = -1;            // that the port binds: its own, or that of its unit's weights or gradients
+        int64_t state_bytes = 0;           // of one instance
+        const ir::Block* block = nullptr;  // of a value
+        int stem = -1;                     // of the names of its buffers,
+        int stem_before = -1;              // and of those that the block before makes, for x and d.x
         int stem_of_state = -1;
     };
     struct PortOfCall {
@@ -113,15 +95,16 @@ private:
 
     void lay_out(ir::Routine& routine);
     ir::Binding bind(const PortOfCall& at);
-    ir::Binding of_microbatch(Name name, const PortOfCall& at, ir::MemoryKind kind, bool resident);
-    Name value(const PortOfCall& at) const;
+    ir::Binding of_microbatch(int stem, int64_t instance, const PortOfCall& at, ir::MemoryKind kind, bool resident);
+    ir::Binding value(const PortOfCall& at);
     int stem_of_value(const ir::Port& port, std::string_view block);
-    int params(const PortOfCall& at);
+    ir::Binding params(const PortOfCall& at);
     ir::Binding gradients(const PortOfCall& at);
     ir::Binding state(const PortOfCall& at);
-    int state_buffer(const PortOfCall& at, int64_t instance);
-    int buffer(const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
-    bool first_write(const PortOfCall& at, int buffer);
+    Place& place_of_state(const PortOfCall& at, int64_t instance);
+    // The buffer is `known`; if that is -1 it is made.
+    void make_or_check(int& known, const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
+    static bool first_write(const PortOfCall& at, Place& place);
 
     ir::Program& program_;
     const bool names_buffers_;
@@ -129,10 +112,9 @@ private:
     std::string_view entry_;
     std::vector<Stem> stems_;
     std::map<Stem, int> index_of_stem_;
-    ByName<int> buffers_;                            // of all entries,
-    ByName<int> buffers_of_entry_;                   // and of this one
-    ByName<Window> windows_;                         // of this entry
-    std::vector<std::vector<int64_t>> accumulated_;  // in this entry, by buffer: offsets that have been added to
+    ByInstance<std::vector<int>> of_microbatches_;  // of this entry: by microbatch
+    ByInstance<Place> windows_;                     // of this entry
+    ByInstance<Place> states_of_entry_, states_;    // of this entry, and of all
 };
 
 }  // namespace lockstep::passes

@@ -19,7 +19,7 @@ struct Interval {
 struct Allocation {
     int64_t bytes = 0;
     Interval possible;  // two items are never in conflict if these do not intersect
-    Interval certain;   // two items are always in conflict if these intersect; part of `possible`
+    Interval certain;   // two items are always in conflict if these intersect; part of `possible`, and begins with it
     int64_t offset = -1;
 
     int64_t end() const { return offset + bytes; }
