@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compile/compile.h"
+#include "compile/work.h"
 #include "kernels/cuda/planned.h"
 #include "ops/cost.h"
 #include "tests/compile/recipes.h"
@@ -12,9 +13,11 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int64_t kTokens = 2 * 512, kHidden = 256, kFfn = 1024, kLayers = 3, kMicrobatches = 3;
+struct StepOf {
+    static constexpr int64_t tokens = 2 * 512, hidden = 256, ffn = 1024, layers = 3, microbatches = 3;
+};
 
-compile::Compiled small_llama(const Settings& more) {
+compile::Compiled llama_on_gpu(const Settings& more) {
     Settings settings = {{"model.name", "llama3"},
                          {"model.dim", "256"},
                          {"model.n_layers", "3"},
@@ -38,7 +41,7 @@ compile::Compiled small_llama(const Settings& more) {
 }
 
 // Of a step, by kind of op, in layers.
-std::map<std::string, double> bytes_by_kind(const ir::Program& p) {
+std::map<std::string, double> bytes_of_kinds(const ir::Program& p) {
     std::map<std::string, double> out;
     for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::Routine& r = p.routines[static_cast<size_t>(c.routine)];
@@ -48,28 +51,32 @@ std::map<std::string, double> bytes_by_kind(const ir::Program& p) {
     return out;
 }
 
-double of_kinds(const std::map<std::string, double>& bytes, const std::string& part) {
+double sum_of_kinds(const std::map<std::string, double>& bytes, const std::string& part) {
     double out = 0;
     for (const auto& [kind, n] : bytes) out += kind.find(part) != std::string::npos ? n : 0;
     return out;
 }
 
-// Norms: 28 T hidden, and weights, their gradients and a float a row; SwiGLU: 16 T ffn.
+// Norms: 24 T hidden, as products add the residual, and weights, their gradients and a float a row; SwiGLU: 16 T ffn.
 TEST(StepBytes, OfNormsAndSwiGlu) {
-    const compile::Compiled c = small_llama({});
-    const std::map<std::string, double> bytes = bytes_by_kind(c.programs[0]);
-    const double layers = kLayers * kMicrobatches;
-    EXPECT_DOUBLE_EQ(of_kinds(bytes, "swiglu"), 16.0 * kTokens * kFfn * layers);
-    const double norms = of_kinds(bytes, "rmsnorm"), rows = 4.0 * kTokens * 4, weights = kHidden * (4 * 2 + 2 * 4.0);
-    EXPECT_DOUBLE_EQ(norms, (28.0 * kTokens * kHidden + rows + weights) * layers);
+    const compile::Compiled c = llama_on_gpu({{"activation_checkpoint.mode", "none"}});
+    const std::map<std::string, double> bytes = bytes_of_kinds(c.programs[0]);
+    const double layers = StepOf::layers * StepOf::microbatches;
+    EXPECT_DOUBLE_EQ(sum_of_kinds(bytes, "swiglu"), 16.0 * StepOf::tokens * StepOf::ffn * layers);
+    const double norms = sum_of_kinds(bytes, "rmsnorm"), rows = 4.0 * StepOf::tokens * 4,
+                 weights = StepOf::hidden * (4 * 2 + 2 * 4.0);
+    EXPECT_DOUBLE_EQ(norms, (24.0 * StepOf::tokens * StepOf::hidden + rows + weights) * layers);
 }
 
 // Recomputed SwiGLU: forward 6, backward 12 with the result that its own product needs again.
 TEST(StepBytes, OfSwiGluThatIsComputedAgain) {
     for (const char* mode : {"full", "selective"}) {
-        const compile::Compiled c = small_llama({{"activation_checkpoint.mode", mode}});
-        const std::map<std::string, double> bytes = bytes_by_kind(c.programs[0]);
-        EXPECT_DOUBLE_EQ(of_kinds(bytes, "swiglu"), 18.0 * kTokens * kFfn * kLayers * kMicrobatches) << mode;
+        const compile::Compiled c =
+            llama_on_gpu({{"activation_checkpoint.mode", mode}, {"activation_checkpoint.selective_ac_option", "op"}});
+        const std::map<std::string, double> bytes = bytes_of_kinds(c.programs[0]);
+        EXPECT_DOUBLE_EQ(sum_of_kinds(bytes, "swiglu"),
+                         18.0 * StepOf::tokens * StepOf::ffn * StepOf::layers * StepOf::microbatches)
+            << mode;
     }
 }
 
@@ -87,13 +94,33 @@ int casts_of_weights(const compile::Compiled& c) {
 
 // The optimizer writes the weights that products read: no step casts them.
 TEST(StepBytes, NoCastOfAWeight) {
-    EXPECT_EQ(casts_of_weights(small_llama({})), 0);
+    EXPECT_EQ(casts_of_weights(llama_on_gpu({})), 0);
     const Settings split = {{"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "12"}};
     Settings kept = split, cast = {{"training.mixed_precision_weights", "cast"}};
     kept.emplace_back("training.mixed_precision_weights", "kept");
-    EXPECT_EQ(casts_of_weights(small_llama(kept)), 0);
-    EXPECT_GE(casts_of_weights(small_llama(cast)), 2 * kLayers * kMicrobatches);
-    EXPECT_GE(casts_of_weights(small_llama(split)), 2 * kLayers * kMicrobatches);
+    EXPECT_EQ(casts_of_weights(llama_on_gpu(kept)), 0);
+    EXPECT_GE(casts_of_weights(llama_on_gpu(cast)), 2 * StepOf::layers * StepOf::microbatches);
+    EXPECT_GE(casts_of_weights(llama_on_gpu(split)), 2 * StepOf::layers * StepOf::microbatches);
+}
+
+// runtime.cuda_graph reads words and true and false.
+TEST(StepGraph, IsForShortSteps) {
+    const compile::Compiled c = llama_on_gpu({});
+    const auto is_graph = [&](const std::string& toml) {
+        return compile::runs_as_graph(compile::config_of(compile::Recipe::from_text(toml, "r.toml")), c.programs);
+    };
+    EXPECT_TRUE(is_graph("[runtime]\ncuda_graph = \"auto\"\n"));
+    EXPECT_TRUE(is_graph("[runtime]\ncuda_graph = true\n"));
+    EXPECT_FALSE(is_graph("[runtime]\ncuda_graph = false\n"));
+    compile::Compiled long_step = c;
+    for (int i = 0; i < 20; ++i) {
+        if (compile::work_of(long_step.programs).flops >= 5e13) break;
+        for (ir::Entry& e : long_step.programs[0].entries) {
+            const std::vector<ir::Call> again = e.calls;
+            e.calls.insert(e.calls.end(), again.begin(), again.end());
+        }
+    }
+    EXPECT_FALSE(compile::runs_as_graph(compile::config_of(compile::Recipe()), long_step.programs));
 }
 
 }  // namespace

@@ -61,14 +61,12 @@ TEST(Differentiate, WhatBackwardReadsIsSaved) {
 
 TEST(Differentiate, RerunOpsAreNotSaved) {
     const std::string ports =
-        kIn + params("    w: f32[ffn, hidden]? from w\n    u: f32[ffn, hidden]? from u\n    v: f32[hidden, ffn]? from v\n") +
-        kOut;
-    const ir::Program p =
-        differentiated(ports,
-                       "  gate: f32[batch, seq, ffn]? = einsum(x, w)\n  up: f32[batch, seq, ffn]? = einsum(x, u)\n"
-                       "  act: f32[batch, seq, ffn]? = swiglu(gate, up)\n  y = einsum(act, v)\n");
-    EXPECT_EQ(frame_of(p, "b.forward"), (Strings{"gate", "up"}));
-    EXPECT_EQ(op_lines(p, "b.backward")[0], "act: f32[batch, seq, ffn]? = swiglu(gate, up)");
+        kIn + params("    w: f32[ffn, hidden]? from w\n    b: f32[ffn]? from b\n    v: f32[hidden, ffn]? from v\n") + kOut;
+    const ir::Program p = differentiated(ports,
+                                         "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  z: f32[batch, seq, ffn]? = bias(h, b)\n"
+                                         "  act: f32[batch, seq, ffn]? = unary(z) {fn='silu'}\n  y = einsum(act, v)\n");
+    EXPECT_EQ(frame_of(p, "b.forward"), (Strings{"h", "act"}));
+    EXPECT_EQ(op_lines(p, "b.backward")[0], "z: f32[batch, seq, ffn]? = bias(h, b)");
 }
 
 TEST(Differentiate, WhatFollowsFromInputsAloneIsMadeAgain) {

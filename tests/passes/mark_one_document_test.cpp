@@ -57,6 +57,22 @@ TEST(MarkOneDocument, ForwardBackwardAndValidationOfWholeSequences) {
     }
 }
 
+// runtime.deterministic says whether a backward may add up in any order.
+TEST(AllowAnyOrder, OnlyWhereARecipeAsksForIt) {
+    for (const bool deterministic : {true, false}) {
+        const ir::Program p = program_after("plan_memory", {{"runtime.deterministic", deterministic ? "true" : "false"}});
+        int backward = 0;
+        for (const ir::Routine& r : p.routines) {
+            for (const ir::Op& op : r.ops) {
+                backward += op.kind == ir::kAttentionBackward ? 1 : 0;
+                EXPECT_EQ(op.attrs.contains("any_order"), !deterministic && op.kind == ir::kAttentionBackward) << op.kind;
+            }
+        }
+        EXPECT_GT(backward, 0);
+        EXPECT_FALSE(ops::verify(p));
+    }
+}
+
 TEST(MarkOneDocument, NotWithDocumentMasks) {
     auto counts = marked(program_after("plan_memory", {{"training.document_mask", "true"}, {"validation.enable", "true"}}));
     EXPECT_GT(counts[EntryKind::Train].all, 0);

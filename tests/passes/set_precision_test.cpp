@@ -41,21 +41,26 @@ TEST(SetPrecision, ALayerComputesInBfloat16AndKeepsStatisticsWide) {
     for (const ir::Parameter& param : p.params) EXPECT_EQ(param.dtype, Dtype::BF16);
 }
 
-TEST(SetPrecision, LogitsAndLossStayWideWithoutACast) {
-    const ir::Program p = typed({{"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}});
-    const ir::Routine& forward = *p.routine("head.forward");
-    for (const ir::Op& op : forward.ops) {
-        EXPECT_NE(op.kind, "cast");
-        const bool before_logits = op.kind == "rmsnorm";
-        for (ir::TensorId t : op.out) {
-            if (before_logits || forward.tensors[t].dtype == Dtype::F64) continue;
-            EXPECT_EQ(forward.tensors[t].dtype, Dtype::F32) << op.kind << " " << forward.tensors[t].name;
+TEST(SetPrecision, LossStaysWideWithoutACastAndLogitsAreAsTheRecipeSays) {
+    for (const std::string logits : {"", "bfloat16", "float32"}) {
+        const ir::Program p =
+            typed({{"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}, {"training.logits", logits}});
+        const ir::Routine& forward = *p.routine("head.forward");
+        for (const ir::Op& op : forward.ops) {
+            EXPECT_NE(op.kind, "cast");
+            const bool before_logits = op.kind == "rmsnorm";
+            for (ir::TensorId t : op.out) {
+                const ir::Tensor& made = forward.tensors[t];
+                if (before_logits || made.dtype == Dtype::F64) continue;
+                const bool is_narrow = made.name.starts_with("logits") && logits != "float32";
+                EXPECT_EQ(made.dtype, is_narrow ? Dtype::BF16 : Dtype::F32) << op.kind << " " << made.name;
+            }
         }
+        EXPECT_EQ(dtype_of(p, "head.forward", "loss_sum"), "f64");
+        // The gradient of the logits is an operand of two products: it is rounded where it is made.
+        EXPECT_EQ(dtype_of(p, "head.backward", "d.logits.part"), "bf16");
+        EXPECT_EQ(dtype_of(p, "head.backward", "inv_n"), "f32");
     }
-    EXPECT_EQ(dtype_of(p, "head.forward", "loss_sum"), "f64");
-    // The gradient of the logits is an operand of two products: it is rounded where it is made.
-    EXPECT_EQ(dtype_of(p, "head.backward", "d.logits.part"), "bf16");
-    EXPECT_EQ(dtype_of(p, "head.backward", "inv_n"), "f32");
 }
 
 TEST(SetPrecision, GradientsAddUpInFloat32FromTheProductsThatMakeThem) {
