@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -124,6 +126,7 @@ struct Inputs {
     const CompileOptions& options;
     const Layout& layout;
     const StagePlan& plan;
+    bool names_buffers = options.place_buffers;
 };
 
 // The passes from `recompute` on. The search for save lists runs them, too. Returns the stages of the programs.
@@ -153,7 +156,7 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
     run("schedule", [&](P p) {
         passes::ScheduleOptions o{{}, layout.windows.reduce_gradients, layout.windows.resident_stages};
-        o.names_buffers = options.place_buffers;
+        o.names_buffers = in.names_buffers;
         const bool trains = p.routine(ir::RoutineKind::Stats, "") != nullptr;
         if (trains && layout.partition.outer) o.fragments = layout.partition.outer->fragments;
         if (!stages.rows.empty()) o.rows = stages.rows[static_cast<size_t>(p.pipeline_rank)];
@@ -173,26 +176,65 @@ int64_t arena_of(const P& program, ComputesIn memory, int64_t microbatches) {
     return bytes_computed_in(program, memory) + inputs / program.microbatches * (microbatches - program.microbatches);
 }
 
+// The programs of all pipeline ranks that some save lists lead to.
+struct Lowered {
+    SaveLists save_lists;
+    Stages stages;
+    Programs programs;
+    std::vector<PassReport> passes;
+};
+
+// Gives programs without offsets theirs, those of the fullest first, a few at a time; none are needed once a program exceeds
+// `enough_bytes`. Returns the arenas.
+std::vector<int64_t> place_until(Programs& programs, std::optional<int64_t> enough_bytes,
+                                 const std::function<int64_t(const P&)>& bytes_of) {
+    constexpr size_t kAtATime = 4;  // the same everywhere, as the result depends on it
+    std::vector<int64_t> bytes;
+    for (const P& p : programs) bytes.push_back(bytes_of(p));
+    std::vector<size_t> order(programs.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+    const auto exceeds = [&](int64_t b) { return enough_bytes && b > *enough_bytes; };
+    for (size_t first = 0; first < order.size() && std::none_of(bytes.begin(), bytes.end(), exceeds); first += kAtATime) {
+        parallel_for(std::min(kAtATime, order.size() - first), [&](size_t i) {
+            P& p = programs[order[first + i]];
+            p = passes::place_buffers(std::move(p));
+            bytes[order[first + i]] = bytes_of(p);
+        });
+    }
+    return bytes;
+}
+
 // What activation_checkpoint asks for; with a budget, by planning the memory of each choice. `of_step` has all microbatches.
-OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in, const Layout& of_step) {
+// `last`: of the last lists that were planned exactly for all pipeline ranks.
+OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in, const Layout& of_step, std::optional<Lowered>& last) {
     Layout fewer = in.layout;
     std::optional<StagePlan> plan_of_fewer;  // once a budget asks
+    const bool plans_memory = in.options.stop_after.empty() || in.options.stop_after == pass_names().back();
     const auto arena_bytes = [&](const SaveLists& lists, const Sizing& sizing) {
         if (!sizing.exact && !plan_of_fewer) {
             fewer.microbatches = count_of(Microbatches::Fullest, in.config, of_step, placed.blocks);
             plan_of_fewer = or_throw(plan_stages(in.config, fewer, placed.blocks));
         }
+        if (sizing.exact && !sizing.pipeline_rank) last.reset();
         const Layout& layout = sizing.exact ? in.layout : fewer;
         CompileOptions quiet = in.options;
-        quiet.verify = quiet.report = false;
+        quiet.verify = quiet.report = quiet.place_buffers = false;
         quiet.only_pipeline_rank = sizing.pipeline_rank;
-        quiet.place_buffers = quiet.place_buffers && sizing.exact;
-        Programs programs = {placed};
+        Programs programs(1, placed);
         programs[0].microbatches = layout.microbatches;
         Runner run(quiet, std::move(programs));
-        lower(run, {in.config, quiet, layout, sizing.exact ? in.plan : *plan_of_fewer}, lists);
+        Lowered lowered{lists, {}, {}, {}};
+        lowered.stages = lower(
+            run, {in.config, quiet, layout, sizing.exact ? in.plan : *plan_of_fewer, sizing.exact && in.options.place_buffers},
+            lists);
+        lowered.programs = run.take_programs(), lowered.passes = run.take_reports();
+        const auto bytes_of = [&](const P& p) { return arena_of(p, in.options.memory, of_step.microbatches); };
         std::vector<int64_t> out;
-        for (const P& p : run.programs()) out.push_back(arena_of(p, in.options.memory, of_step.microbatches));
+        if (sizing.exact && in.options.place_buffers && plans_memory)
+            out = place_until(lowered.programs, sizing.enough_bytes, bytes_of);
+        else std::transform(lowered.programs.begin(), lowered.programs.end(), std::back_inserter(out), bytes_of);
+        if (sizing.exact && !sizing.pipeline_rank) last = std::move(lowered);
         return out;
     };
     passes::OpSeconds time_s = passes::Rates{};
@@ -311,12 +353,17 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
         return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {loss_chunk_tokens(config, options.catalog)}) : p;
     });
     OrRefusal<SaveLists> lists;
-    if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout);
+    std::optional<Lowered> last;
+    if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout, last);
     if (const UserError* refusal = refusal_of(lists)) return *refusal;
-    out.stages = lower(run, in, std::get<SaveLists>(lists));
+    const bool are_lowered = last && last->save_lists == std::get<SaveLists>(lists) && !options.verify && !options.report &&
+                             !options.only_pipeline_rank;
+    if (are_lowered) out.stages = std::move(last->stages);
+    else last.reset(), out.stages = lower(run, in, std::get<SaveLists>(lists));
 
-    out.programs = run.take_programs();
+    out.programs = are_lowered ? std::move(last->programs) : run.take_programs();
     for (PassReport& report : run.take_reports()) out.passes.push_back(std::move(report));
+    if (are_lowered) std::move(last->passes.begin(), last->passes.end(), std::back_inserter(out.passes));
     if (const auto refusal = does_not_fit(out, options)) return *refusal;
     return out;
 }

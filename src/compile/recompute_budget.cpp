@@ -84,6 +84,13 @@ size_t most_that_fits(size_t from, size_t to, const std::function<bool(size_t)>&
     return from;
 }
 
+// The same where the answer is most likely just below `to`, so that few programs are made.
+size_t most_that_fits_near(size_t to, const std::function<bool(size_t)>& fits) {
+    size_t step = 1;
+    for (; step < to && !fits(to - step); step *= 2) to -= step;
+    return most_that_fits(step < to ? to - step : 0, to, fits);
+}
+
 // Programs that were sized once are not sized again.
 class Arenas {
 public:
@@ -91,7 +98,9 @@ public:
 
     const std::vector<int64_t>& of(const std::vector<SaveList>& lists, const Sizing& sizing) {
         for (const Known& k : known_) {
-            if (k.lists == lists && k.sizing.pipeline_rank == sizing.pipeline_rank && k.sizing.exact == sizing.exact)
+            const bool tells_enough = !k.sizing.enough_bytes || k.sizing.enough_bytes == sizing.enough_bytes;
+            if (k.lists == lists && k.sizing.pipeline_rank == sizing.pipeline_rank && k.sizing.exact == sizing.exact &&
+                tells_enough)
                 return k.bytes;
         }
         known_.push_back({lists, sizing, bytes_(lists, sizing)});
@@ -136,20 +145,22 @@ OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64
     }
     const std::vector<Move> moves = moves_of(blocks);
     const auto lists_after = [&](size_t n) { return lists_of(blocks, state_after(blocks, moves, n)); };
-    const Sizing least{{}, false}, exact{};
+    const Sizing least{{}, false}, exact{}, exact_if_fits{{}, true, budget_bytes};
     const auto fits = [&](const std::vector<SaveList>& lists, const Sizing& sizing) {
         return arenas.most(lists, sizing) <= budget_bytes;
     };
     const std::vector<SaveList> all_saved = lists_after(moves.size());
-    if (fits(all_saved, least) && fits(all_saved, exact)) return std::vector<SaveList>{};
+    if (fits(all_saved, least) && fits(all_saved, exact_if_fits)) return std::vector<SaveList>{};
     if (moves.empty()) return does_not_fit(budget_bytes, arenas.most(all_saved, exact));
     // The least bytes of the fullest rank lead to the lists, then the bytes of each rank that exceeds the budget with them.
     std::vector<Sizing> sizings = {{arenas.fullest(all_saved, least), false}};
     const auto fits_so_far = [&](const std::vector<SaveList>& lists) {
         return std::all_of(sizings.begin(), sizings.end(), [&](const Sizing& s) { return fits(lists, s); });
     };
+    size_t done = moves.size();  // with one more they do not fit
     while (true) {
-        const size_t done = most_that_fits(0, moves.size(), [&](size_t n) { return fits_so_far(lists_after(n)); });
+        const auto fit_after = [&](size_t n) { return fits_so_far(lists_after(n)); };
+        done = sizings.size() == 1 ? most_that_fits(0, done, fit_after) : most_that_fits_near(done + 1, fit_after);
         State state = state_after(blocks, moves, done);
         // The instance that moves next, as far as it goes.
         const State beyond = state_after(blocks, moves, done + 1);
@@ -160,9 +171,9 @@ OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64
             return fits_so_far(lists_of(blocks, state));
         });
         const std::vector<SaveList> lists = lists_of(blocks, state);
-        if (fits(lists, exact)) return lists;
+        if (fits(lists, exact_if_fits)) return lists;
         if (lists == lists_after(0)) return does_not_fit(budget_bytes, arenas.most(lists, exact));
-        sizings.push_back({arenas.fullest(lists, exact), true});
+        sizings.push_back({arenas.fullest(lists, exact_if_fits), true, budget_bytes});
     }
 }
 

@@ -18,9 +18,12 @@ namespace lockstep::compile {
 // How the programs that some lists lead to are sized: all, or that of one pipeline rank. Not exact: with as few microbatches as
 // fill every rank, and by the least bytes that any offsets of buffers need. This is at most what is exact, in a fraction of the
 // time.
+//
+// `enough_bytes`: as soon as one needs more, the least bytes of others will do.
 struct Sizing {
     std::optional<int64_t> pipeline_rank = {};
     bool exact = true;
+    std::optional<int64_t> enough_bytes = {};
 };
 // The arenas, in bytes, by pipeline rank.
 using ArenaBytes = std::function<std::vector<int64_t>(const std::vector<passes::SaveList>&, const Sizing&)>;

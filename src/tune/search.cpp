@@ -134,8 +134,14 @@ private:
     }
 
     bool is_stopped() {
-        found_.was_stopped = found_.was_stopped || (options_.stop && options_.stop());
+        if (!found_.was_stopped && options_.stop && options_.stop()) found_.was_stopped = true, stopped_at_ = Clock::now();
         return found_.was_stopped;
+    }
+    // Once something that fits is placed, a search that was stopped places others only for a while.
+    bool leaves_unplaced() {
+        constexpr double kMore = 10;  // seconds
+        const auto is_placed = [](const Planned& p) { return p.fits && p.is_placed; };
+        return is_stopped() && seconds_since(stopped_at_) > kMore && std::ranges::any_of(found_.all, is_placed);
     }
 
     void report(double share) {
@@ -245,12 +251,17 @@ private:
         return std::find_if(found_.all.begin(), found_.all.end(), [&](const Planned& p) { return p.choice == c; });
     }
 
-    // Gives these their offsets. False: one had none; now it may not fit, and its budget may save less, or be refused.
+    // Gives these their offsets, or forgets them if it is too late. False: one had none; now it may not fit, and its budget may
+    // save less, or be refused.
     bool place(const std::vector<Planned>& some) {
         bool were_placed = true;
         for (const Planned& p : some) {
             if (p.is_placed) continue;
             were_placed = false;
+            if (leaves_unplaced()) {
+                found_.all.erase(known(p.choice));
+                continue;
+            }
             const auto placed = placed_plan_of(p);
             Planned& now = *known(p.choice);
             if (compile::refusal_of(placed)) now.fits = false, now.is_placed = true;
@@ -372,6 +383,7 @@ private:
     Choice best_choice_;                      // where best_s_ is above 0
     static constexpr double kOfBounds = 0.2;  // share of the progress that the first bounds of all families are
     double share_ = 0, first_bound_s_ = -1;
+    Clock::time_point stopped_at_{};
 };
 
 }  // namespace
