@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle large build-cost format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle gpu-architectures large build-cost format lint clean help configure
 
 demo:                 ## two minutes of training, from text on this machine; a first build is for this machine's processor only
 	scripts/install_dependencies.sh
@@ -223,8 +223,11 @@ hip:                  ## compiles the kernels of GPUs for AMD's gfx90a, without 
 	ls src/kernels/gpu/*.cu | xargs -P $(JOBS) -I {} sh -c 'echo {} && hipcc --offload-arch=gfx90a -O3 -std=c++20 -Wall -Werror -Isrc -x hip -c {} -o build/hip/$$(basename {}).o'
 
 gpu-bundle: configure  ## scripts/gpu_check.sh and what it runs, for a bare machine with a GPU: build/release/lockstep_gpu_check.tar.xz; needs CUDA's toolkit
-	$(build)
+	$(build) --target lockstep lockstep_tests lockstep_cuda_all
 	scripts/gpu_bundle.sh build/release build/release/lockstep_gpu_check.tar.xz
+
+gpu-architectures:    ## compiles the kernels of GPUs for each compute capability that the module serves, without a GPU; needs nvcc; twenty minutes
+	tests/kernels/gpu_compile.py . --arch 80 86 89 90a 100 120
 
 build-cost:           ## core-seconds of a build from nothing without ccache, of the program and of all tests, RUNS=1; half an hour
 	scripts/install_dependencies.sh

@@ -5,12 +5,13 @@
 set -e
 build=$1 file=$2 most=$((64 << 20))
 source=$(cd "$(dirname "$0")/.." && pwd)
-test -f "$build/liblockstep_cuda.so" || { echo "gpu_bundle: $build has no liblockstep_cuda.so: build where CUDA's toolkit is" >&2; exit 1; }
+module=$build/all_gpus/liblockstep_cuda.so  # for all GPUs: none compiles at the first start
+test -f "$module" || { echo "gpu_bundle: there is no $module: build lockstep_cuda_all where CUDA's toolkit is" >&2; exit 1; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 bundle=$folder/lockstep_gpu_check
 mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/peers"
-cp "$build/lockstep" "$build/liblockstep_cuda.so" "$build/tests/lockstep_tests" "$bundle/bin"
+cp "$build/lockstep" "$module" "$build/tests/lockstep_tests" "$bundle/bin"
 strip "$bundle"/bin/*
 for library in $(ldd "$bundle"/bin/* | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort -u); do
     case $(basename "$library") in
@@ -19,6 +20,7 @@ for library in $(ldd "$bundle"/bin/* | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort
     esac
 done
 cp "$source/scripts/gpu_check.sh" "$source/scripts/gpu_check.py" "$bundle"
+cp -r "$source/clusters" "$source/docs/gpu.md" "$bundle"
 cp "$source/bench/peers/peer.py" "$source/bench/peers/model.py" "$source/bench/peers/gpu_kernels.py" "$bundle/peers"
 tar -C "$folder" -cJf "$file" lockstep_gpu_check
 bytes=$(stat -c %s "$file")

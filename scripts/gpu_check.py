@@ -1,37 +1,45 @@
 #!/usr/bin/env python3
-"""Checks Lockstep on a machine with an NVIDIA GPU, and measures it: at most ten minutes. `scripts/gpu_check.sh` calls it, in the
-folder of `make gpu-bundle` or in a checkout that is built.
+"""Checks Lockstep on a machine with an NVIDIA GPU, and measures it, in two runs of at most seven minutes each. `scripts/gpu_check.sh`
+calls it, in the folder of `make gpu-bundle` or in a checkout that is built.
 
-    gpu_check.py --lockstep BIN --tests BIN [--out FOLDER] [--parts NAME ...] [--seconds N]
+    gpu_check.py right|fast --lockstep BIN --tests BIN --clusters FOLDER --kernels docs/gpu.md [--out FOLDER] [--only WORD ...] [--seconds N]
 
-Each part writes a line to FOLDER/results.jsonl as soon as it ends, so that a run that is cut off keeps what it found. The last
-line of the output is "N passed, N failed, N skipped"; the exit code is 1 where a part failed."""
+right: are results right? What no GPU has run comes first. fast: how long are steps, with and without what shall make them faster,
+and in PyTorch?
+Each check writes a line to FOLDER/results.jsonl as soon as it ends, so that a run that is cut off keeps what it found. At the end a
+table says of each check: passed, failed, skipped (with the reason) or not reached. The exit code is 1 where a check failed."""
 import argparse
+import collections
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-here = pathlib.Path(__file__).resolve().parent
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("run", choices=["right", "fast"])
 parser.add_argument("--lockstep", required=True)
 parser.add_argument("--tests", required=True, help="lockstep_tests: it has the table of ops")
+parser.add_argument("--clusters", required=True, help="the folder clusters/")
+parser.add_argument("--kernels", required=True, help="docs/gpu.md: which kernels a GPU has run")
 parser.add_argument("--peer", help="bench/peers/peer.py: PyTorch's step; without it no speed is compared")
 parser.add_argument("--libraries", default="", help="LD_LIBRARY_PATH of Lockstep's programs, not of others: these may want newer ones")
 parser.add_argument("--out", default="gpu_check")
-parser.add_argument("--parts", nargs="+", help="names of the functions below that are in PARTS (default: all)")
+parser.add_argument("--only", nargs="+", help="checks whose names contain one of these words (default: all)")
 parser.add_argument("--tiny", action="store_true", help="tiny models, for trying this script where no GPU is")
-parser.add_argument("--seconds", type=float, default=600, help="of all parts; those that no longer fit are left out")
+parser.add_argument("--seconds", type=float, default=420, help="of the run, by its own clock; what no longer fits is not reached")
 args = parser.parse_args()
 out = pathlib.Path(args.out).resolve()
 out.mkdir(parents=True, exist_ok=True)
-began = time.monotonic()
+ends = time.monotonic() + args.seconds
+kept = tempfile.TemporaryDirectory()  # of runs that several checks look at
 
 
 class Failed(Exception):
@@ -42,43 +50,56 @@ class Skipped(Exception):
     pass
 
 
+class NotReached(Exception):
+    pass
+
+
 OURS = ["env", f"LD_LIBRARY_PATH={args.libraries}"] if args.libraries else []
-lockstep, tests = [*OURS, args.lockstep], [*OURS, args.tests]
+lockstep, tests = ([*OURS, str(pathlib.Path(program).resolve())] for program in (args.lockstep, args.tests))
 
 
 def run(command, seconds, **options):
     """Its standard output."""
     command = [str(c) for c in command]
+    left = ends - time.monotonic()
+    if left < 1:
+        raise NotReached("no time was left")
     with open(out / "log.txt", "a", errors="replace") as log:  # what a command says, whole; a failure's message has only its end
         log.write(f"$ {' '.join(command)}\n")
         log.flush()
         begin = log.tell()
         try:
-            r = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, errors="replace", timeout=seconds, **options)
+            r = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, errors="replace", timeout=min(seconds, left), **options)
         except subprocess.TimeoutExpired:
+            if left < seconds:
+                raise NotReached("the end of the run cut it off") from None
             raise Failed(f"{command[len(OURS)]}: more than {seconds} s") from None
         log.write(r.stdout)
     if r.returncode != 0:
         said = (out / "log.txt").read_bytes()[begin:].decode(errors="replace").strip()
+        if "check.does_not_fit" in said:
+            raise Skipped("the GPU has too little memory")
         raise Failed(f"{' '.join(command[len(OURS) : len(OURS) + 3])}: exit code {r.returncode}: {said[-600:]}")
     return r.stdout
 
 
-# A Llama that fits any GPU, on synthetic tokens.
+# ---- Models, on synthetic tokens.
+
 RECIPE = """
 [job]
 dump_folder = "out"
 [model]
+name = "{model}"
 dim = {dim}
 n_layers = {layers}
 n_heads = {heads}
-n_kv_heads = {heads}
-ffn_dim = {ffn}
+{kv_heads}ffn_dim = {ffn}
 vocab_size = {vocab}
 [optimizer]
 lr = 3e-4
 [training]
 dataset = "synthetic"
+document_mask = {document_mask}
 mixed_precision_param = "{dtype}"
 local_batch_size = {batch}
 seq_len = {seq}
@@ -90,15 +111,27 @@ mode = "none"
 [runtime]
 kernels = "cuda"
 """
-SMALL = dict(dim=256, layers=4, heads=4, ffn=704, vocab=2048, dtype="bfloat16", batch=4, seq=256, steps=20)
-GPT2_SIZED = dict(dim=768, layers=12, heads=12, ffn=2048, vocab=50304, batch=16, seq=1024, steps=12)
+USUAL = dict(model="llama3", kv_heads=None, dtype="bfloat16", document_mask="false", steps=20)
+SMALL = dict(dim=256, layers=4, heads=4, kv_heads=4, ffn=704, vocab=2048, batch=4, seq=256)
+SMALL_GPT2 = {**SMALL, "model": "gpt2", "ffn": 1024}
+LONG = {**SMALL, "layers": 1, "batch": 2, "seq": 16384, "steps": 3}  # a backward of cuDNN in parts, of sequences and of heads
+TIMED = {
+    "162M": dict(dim=768, layers=12, heads=12, ffn=2048, vocab=50304, batch=16, seq=1024, steps=12),
+    "542M": dict(dim=2048, layers=8, heads=16, ffn=5632, vocab=32000, batch=8, seq=2048, steps=12),
+    "1.5B 4 layers": dict(dim=1536, layers=4, heads=12, kv_heads=2, ffn=8960, vocab=151936, batch=16, seq=1024, steps=8),
+    "8B 2 layers": dict(dim=4096, layers=2, heads=32, kv_heads=8, ffn=14336, vocab=128256, batch=2, seq=8192, steps=6),
+}
 if args.tiny:
-    SMALL = GPT2_SIZED = dict(dim=16, layers=2, heads=4, ffn=32, vocab=64, dtype="bfloat16", batch=1, seq=16, steps=20)
+    TINY = dict(dim=16, layers=2, heads=4, kv_heads=4, ffn=32, vocab=64, batch=1, seq=16)
+    SMALL, SMALL_GPT2, LONG = TINY, {**TINY, "model": "gpt2"}, {**TINY, "steps": 3}
+    TIMED = {name: {**TINY, "steps": 4} for name in TIMED}
 
 
 def recipe_in(folder, **shape):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **shape}))
+    s = {**USUAL, **shape}
+    s["kv_heads"] = f"n_kv_heads = {s['kv_heads'] or s['heads']}\n" if s["model"] == "llama3" else ""
+    (folder / "r.toml").write_text(RECIPE.format(**s))
 
 
 def train(folder, keys=(), seconds=120, processes=0, **shape):
@@ -117,20 +150,49 @@ def weights(folder):
     return [(f.name, hashlib.sha256(f.read_bytes()).hexdigest()) for f in files]
 
 
+# ---- right
+
 def versions(scratch):
     text = run([*lockstep, "--version"], 60)
     found = {"lockstep": text.strip().splitlines()}
     if shutil.which("nvidia-smi"):
-        found["gpu"] = run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 60).strip()
+        found["gpu"] = run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,power.limit", "--format=csv,noheader"], 60).strip()
+        run(["nvidia-smi", "-q", "-d", "CLOCK,POWER"], 60)  # into the log
     if "GPU: none" in text:
         raise Failed(re.search(r"GPU: none: (.*)", text).group(1))
     return found
 
 
-def op_table(scratch):
+# Each op's state in docs/gpu.md, "Which kernels ran": the worst of its kernels'.
+STATES = {}
+for kernel, served, state in re.findall(r"^\| `(\w+\.\w+)` \| (.*) \| (ran|rewritten|never) \|$", pathlib.Path(args.kernels).read_text(), flags=re.M):
+    for op in re.findall(r"`(\w+)`", served):
+        STATES[op] = max(STATES.get(op, "ran"), state, key=["ran", "rewritten", "never"].index)
+NEW_OPS = [op for state in ("never", "rewritten") for op in STATES if STATES[op] == state]
+
+
+@functools.cache
+def cases_by_op():
+    """Cases of the table of ops, by the op of NEW_OPS whose name begins theirs; None: of all others."""
+    listed = run([*tests, "--gtest_list_tests", "--gtest_filter=*OpTableDevice*"], 60)
+    by_op = collections.defaultdict(list)
+    for case in [line.split()[0] for line in listed.splitlines() if line.startswith(" ")]:
+        name = case.rpartition("/")[2]
+        op = max((op for op in STATES if name.startswith(f"{op}_")), key=len, default=None)
+        by_op[op if op in NEW_OPS else None].append(case)
+    return by_op
+
+
+def ops(scratch, op):
+    """The table's cases of an op, compared with the reference, each twice."""
+    cases = cases_by_op()[op]
+    if args.tiny and op is None:
+        cases = cases[::20]
+    if not cases:
+        raise Skipped("the table of ops has no case of it")
     report = scratch / "ops.json"
     try:
-        run([*tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
+        run([*tests, f"--gtest_filter={':'.join('*' + c for c in cases)}", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
     except Failed:
         if not report.exists():
             raise
@@ -139,109 +201,186 @@ def op_table(scratch):
         raise Failed("the ops were skipped: LOCKSTEP_GPU_MODULE names no module")
     bad = [t["name"] for s in result["testsuites"] for t in s["testsuite"] if t.get("failures")]
     if bad or result["tests"] == 0:
-        raise Failed(f"{len(bad)} of {result['tests']} ops differ from the reference: {', '.join(bad[:20])}")
-    return {"ops": result["tests"]}
+        raise Failed(f"{len(bad)} of {result['tests']} cases differ from the reference: {', '.join(bad[:20])}")
+    return {"cases": result["tests"]}
 
 
-SAVES = ["--checkpoint.enable", "true", "--checkpoint.interval", "20"]
+def attention_in_parts(scratch):
+    """cuDNN's backward in parts has equal bits twice, and is near our own kernel, which documents' masks ask for."""
+    first, again = (train(scratch / name, SAVES, **LONG) for name in ("first", "again"))
+    if weights(scratch / "first") != weights(scratch / "again"):
+        raise Failed(f"two runs differ: {first['final_loss']} and {again['final_loss']}")
+    own = train(scratch / "own", **{**LONG, "document_mask": "true"})
+    if abs(first["final_loss"] - own["final_loss"]) > 5e-3 * abs(own["final_loss"]):
+        raise Failed(f"by cuDNN {first['final_loss']}, by our own kernel {own['final_loss']}")
+    return {"cudnn": first["final_loss"], "own": own["final_loss"]}
 
 
-def twice_the_same(scratch):
-    first, second = train(scratch / "first", SAVES), train(scratch / "second", SAVES)
-    if first["final_loss"] != second["final_loss"] or weights(scratch / "first") != weights(scratch / "second"):
-        raise Failed(f"two runs of twenty steps differ: {first['final_loss']} and {second['final_loss']}")
-    return {"loss": first["final_loss"]}
+SAVES = ["--checkpoint.enable", "true", "--checkpoint.interval", "5", "--checkpoint.last_save_model_only", "false"]
+MODELS = {"llama": SMALL, "gpt2": SMALL_GPT2}
 
 
-def graph_the_same(scratch):
-    calls, graph = train(scratch / "calls", SAVES), train(scratch / "graph", [*SAVES, "--runtime.cuda_graph", "true"])
-    if calls["final_loss"] != graph["final_loss"] or weights(scratch / "calls") != weights(scratch / "graph"):
-        raise Failed(f"a graph gives other bits: {calls['final_loss']} and {graph['final_loss']}")
-    return {"calls_step_s": calls["step_time_s"], "graph_step_s": graph["step_time_s"]}
+@functools.cache
+def reference(model):
+    """Twenty steps, call by call, with checkpoints that training waits for: its JSON and its files."""
+    folder = pathlib.Path(kept.name) / model
+    return train(folder, SAVES, **MODELS[model]), weights(folder)
 
 
-def beside_the_same(scratch):
-    """Checkpoints that are written beside training have the bits of those that training waits for, call by call and as a graph."""
-    keys = ["--checkpoint.enable", "true", "--checkpoint.interval", "5", "--checkpoint.last_save_model_only", "false"]
-    waits = train(scratch / "waits", keys)
-    found = {"waits_stall_s": waits["checkpoint_stall_s"]}
-    for name, graph in (("beside", "false"), ("beside_graph", "true")):
-        beside = train(scratch / name, [*keys, "--checkpoint.async_mode", "async", "--runtime.cuda_graph", graph])
-        if beside["final_loss"] != waits["final_loss"] or weights(scratch / name) != weights(scratch / "waits"):
-            raise Failed(f"{name}: {beside['final_loss']}, and {waits['final_loss']} where training waits, or other files")
-        found[f"{name}_stall_s"] = beside["checkpoint_stall_s"]
-    return found
+def equal_bits(scratch, model, keys=()):
+    own = train(scratch / "again", [*SAVES, *keys], **MODELS[model])
+    expected, files = reference(model)
+    if own["final_loss"] != expected["final_loss"] or weights(scratch / "again") != files:
+        raise Failed(f"{own['final_loss']}, and {expected['final_loss']} in the first run, or other files")
+    return {"loss": own["final_loss"], "step_s": own["step_time_s"], "first_step_s": expected["step_time_s"],
+            "stall_s": own["checkpoint_stall_s"], "first_stall_s": expected["checkpoint_stall_s"]}
+
+
+EPILOGUES = ["--runtime.disabled_kernels", "linear,linear_gelu,matmul_dgelu"]
+
+
+def without_epilogues(scratch):
+    own, with_them = train(scratch / "own", EPILOGUES, **SMALL_GPT2), reference("gpt2")[0]
+    if abs(own["final_loss"] - with_them["final_loss"]) > 5e-3 * abs(own["final_loss"]):
+        raise Failed(f"with epilogues {with_them['final_loss']}, without {own['final_loss']}")
+    return {"with": with_them["final_loss"], "without": own["final_loss"]}
 
 
 D = "--parallelism."
 LAYOUTS = {
-    "fsdp": [D + "data_parallel_shard_degree", "2"],
-    "hsdp": [D + "data_parallel_shard_degree", "2", D + "data_parallel_replicate_degree", "2"],
-    "zero1": [D + "data_parallel_shard_degree", "4", "--partition.preset", "zero1"],
-    "tp": [D + "tensor_parallel_degree", "2"],
-    "tp_without_sp": [D + "tensor_parallel_degree", "4", D + "sequence_parallel", "false"],
-    "async_tp": [D + "tensor_parallel_degree", "2", D + "enable_async_tensor_parallel", "true"],
-    "pp": [D + "pipeline_parallel_degree", "2"],
-    "3d": [D + "pipeline_parallel_degree", "2", D + "tensor_parallel_degree", "2", D + "data_parallel_shard_degree", "2"],
+    "fsdp": (2, [D + "data_parallel_shard_degree", "2"]),
+    "tp": (2, [D + "tensor_parallel_degree", "2"]),
+    "pp": (2, [D + "pipeline_parallel_degree", "2"]),
+    "3d": (8, [D + "pipeline_parallel_degree", "2", D + "tensor_parallel_degree", "2", D + "data_parallel_shard_degree", "2"]),
+    "async_tp": (2, [D + "tensor_parallel_degree", "2", D + "enable_async_tensor_parallel", "true"]),
 }
+LAYOUT_KEYS = ["--training.global_batch_size", "16", *SAVES]
+IN_FLOAT32 = {**SMALL, "dtype": "float32", "steps": 5}
 
 
-def layouts(scratch):
-    keys = ["--training.global_batch_size", "16"]
-    one = train(scratch / "one", keys, dtype="float32", steps=5)["final_loss"]
-    losses = {name: train(scratch / name, [*keys, *layout], dtype="float32", steps=5)["final_loss"] for name, layout in LAYOUTS.items()}
-    far = {name: loss for name, loss in losses.items() if not abs(loss - one) <= 2e-4 * abs(one)}
-    if far:
-        raise Failed(f"one rank: {one}; others: {far}")
-    return {"one_rank": one, "largest_difference": max(abs(loss - one) for loss in losses.values())}
+@functools.cache
+def threads(layout):
+    """Five steps of a layout whose ranks share the GPU."""
+    folder = pathlib.Path(kept.name) / layout
+    return train(folder, [*LAYOUT_KEYS, *LAYOUTS.get(layout, (1, []))[1]], **IN_FLOAT32)["final_loss"], weights(folder)
 
 
-def nccl(scratch):
-    """Ranks that are processes over NCCL have the bits of threads that share a GPU, call by call and as graphs. With NCCL's own
-    sums they come near, with the same bits twice."""
+def on_one_gpu(scratch, layout):
+    one, own = threads("one")[0], threads(layout)[0]
+    if not abs(own - one) <= 2e-4 * abs(one):
+        raise Failed(f"one rank: {one}; {layout}: {own}")
+    return {"one_rank": one, "loss": own}
+
+
+def require_processes():
     gpus = len(run(["nvidia-smi", "-L"], 30).splitlines()) if shutil.which("nvidia-smi") else 0
     if not shutil.which("mpirun"):
         raise Skipped("there is no mpirun")
     if gpus < 2 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
         raise Skipped("there is one GPU, and NCCL_MULTI_RANK_GPU_ENABLE = 1 (NCCL 2.31 or later) is not set")
-    keys = ["--training.global_batch_size", "16", "--checkpoint.last_save_model_only", "false", *SAVES, "--checkpoint.interval", "5"]
-    found = {}
-    cases = [("fsdp", 2, "float32"), ("tp", 2, "float32"), ("pp", 2, "float32"), ("hsdp", 4, "float32"), ("fsdp", 2, "bfloat16")]
-    for name, processes, dtype in cases:
-        here = scratch / f"{name}_{dtype}"
-        one = train(here / "threads", [*keys, *LAYOUTS[name]], dtype=dtype, steps=5)
-        for graph in ("false", "true"):
-            several = train(here / graph, [*keys, *LAYOUTS[name], "--runtime.cuda_graph", graph], 90, processes, dtype=dtype, steps=5)
-            if several["final_loss"] != one["final_loss"] or weights(here / graph) != weights(here / "threads"):
-                raise Failed(f"{name}, graph {graph}: {several['final_loss']} over NCCL, {one['final_loss']} as threads")
-        found[here.name] = one["final_loss"]
-    here = scratch / "library"
-    own = [*keys, *LAYOUTS["fsdp"], "--comm.reductions", "nccl"]
-    first, again = (train(here / time, own, 90, 2, dtype="float32", steps=5) for time in ("first", "again"))
-    exact = found["fsdp_float32"]
-    if weights(here / "first") != weights(here / "again") or abs(first["final_loss"] - exact) > 1e-4:
-        raise Failed(f"sums by NCCL: {first['final_loss']} and {again['final_loss']}, in the order of ranks {exact}")
-    found["fsdp by NCCL"] = first["final_loss"]
-    return {"gpus": gpus, **found}
 
 
-def commands(scratch):
+def over_nccl(scratch, layout):
+    """Ranks that are processes over NCCL have the bits of threads that share a GPU, call by call and as graphs. "3d" has queues for
+    weights, activations and transfers between pipeline ranks, all at once."""
+    require_processes()
+    processes, keys = LAYOUTS[layout]
+    expected, files = threads(layout)
+    for graph in ("false", "true"):
+        own = train(scratch / graph, [*LAYOUT_KEYS, *keys, "--runtime.cuda_graph", graph], 90, processes, **IN_FLOAT32)
+        if own["final_loss"] != expected or weights(scratch / graph) != files:
+            raise Failed(f"graph {graph}: {own['final_loss']} over NCCL, {expected} as threads")
+    return {"processes": processes, "loss": expected}
+
+
+def sums_by_nccl(scratch):
+    """NCCL's own sums come near the sums in the order of ranks, with the same bits twice."""
+    require_processes()
+    processes, keys = LAYOUTS["fsdp"]
+    own = [*LAYOUT_KEYS, *keys, "--comm.reductions", "nccl"]
+    first, again = (train(scratch / name, own, 90, processes, **IN_FLOAT32)["final_loss"] for name in ("first", "again"))
+    exact = threads("fsdp")[0]
+    if weights(scratch / "first") != weights(scratch / "again") or abs(first - exact) > 1e-4:
+        raise Failed(f"{first} and {again}, in the order of ranks {exact}")
+    return {"loss": first, "in_the_order_of_ranks": exact}
+
+
+def cluster_file():
+    """Of a GPU with the same programs; its rates do not matter here."""
+    text = run([*lockstep, "--version"], 60)
+    capability = int((re.search(r"\(sm_(\d+)", text) or [0, 90])[1])
+    name = "rtx5090" if capability >= 120 else "b200" if capability >= 100 else "h100" if capability >= 90 else "rtx4090" if capability >= 89 else "a100_80gb_1nic"
+    return pathlib.Path(args.clusters).resolve() / f"{name}.toml"
+
+
+def traced(scratch, model):
+    """Each kernel in the step of a model: ms, and by the program's bytes and FLOPs TB/s and TFLOP/s. Into OUT/trace_MODEL.txt."""
+    file = out / f"trace_{model.replace(' ', '_')}.json"
+    measured = train(scratch, ["--trace", str(file)], **TIMED[model])
+    planned = json.loads(run([*lockstep, "plan", "r.toml", "--json", "--cluster", cluster_file(), "--costliest", "100000"], 60, cwd=scratch))
+    costs = {}
+    for op in planned["stages"][0]["costliest"]:
+        costs[op["op"]] = [op["time_s"] * op["flops_per_s"] / op["count"], op["time_s"] * op["bytes_per_s"] / op["count"]]
+    sums = collections.defaultdict(lambda: [0, 0.0, 0.0, 0.0])  # count, us, FLOPs, bytes
+    unknown_us, routine = 0.0, {}
+    for e in sorted(json.loads(file.read_text())["traceEvents"], key=lambda e: (e.get("ts", 0), -e.get("dur", 0))):
+        if e["ph"] != "X" or e["cat"] == "data":
+            continue
+        if e["cat"] != "op":
+            routine[e["tid"]] = e["name"]
+            continue
+        cost = costs.get(f"{routine.get(e['tid'])} {e['args']['result']} ({e['name']})")
+        if cost is None:
+            unknown_us += e["dur"]
+            continue
+        s = sums[f"{e['name']} ({e['args']['kernel']})"]
+        s[0], s[1], s[2], s[3] = s[0] + 1, s[1] + e["dur"], s[2] + cost[0], s[3] + cost[1]
+    if unknown_us > 0.05 * (unknown_us + sum(s[1] for s in sums.values())):
+        raise Failed(f"{unknown_us / 1e3:.3f} ms of the trace are in ops that the planned program has not")
+    rows = sorted(sums.items(), key=lambda item: -item[1][1])
+    table = [f"{'op (kernel)':52}{'calls':>6}{'ms':>10}{'TFLOP/s':>10}{'TB/s':>8}"]
+    table += [f"{name:52}{s[0]:6}{s[1] / 1e3:10.3f}{s[2] / s[1] / 1e6:10.1f}{s[3] / s[1] / 1e6:8.2f}" for name, s in rows if s[1] > 0]
+    file.with_suffix(".txt").write_text("\n".join(table) + "\n")
+    print("\n".join(table[:16]), flush=True)
+    return {"step_s": measured["step_time_s"], "ops_ms": round(sum(s[1] for s in sums.values()) / 1e3, 3), "unknown_ms": round(unknown_us / 1e3, 3),
+            "file": file.with_suffix(".txt").name}
+
+
+def sanitized(scratch, tool_name, cases):
+    tool = shutil.which("compute-sanitizer")
+    if not tool:
+        raise Skipped("there is no compute-sanitizer")
+    options = ["--tool", tool_name, "--error-exitcode", "9", "--target-processes", "all"]
+    run([tool, *options, *tests, f"--gtest_filter={':'.join('*' + c for c in cases())}", "--gtest_brief=1"], 120)
+    return {"cases": len(cases())}
+
+
+def cases_of_new_ops():
+    return [c for op in NEW_OPS for c in cases_by_op()[op]]
+
+
+def cases_of_norms():
+    return [c for all_of in cases_by_op().values() for c in all_of if "norm" in c and "unary" not in c]
+
+
+def resumed(scratch):
     """A run that goes on from a checkpoint ends as one that was never stopped; the GPU evaluates and continues texts as the host does."""
     keys = ["--checkpoint.enable", "true", "--checkpoint.interval", "10", "--checkpoint.last_save_model_only", "false"]
-    whole = train(scratch / "run", keys)
+    whole = train(scratch / "run", keys, **SMALL)
     last = scratch / "run" / "out" / "checkpoint" / "step-00000020"
     before = weights(last)
-    rest = train(scratch / "run", [*keys, "--checkpoint.load_step", "10"])
+    rest = train(scratch / "run", [*keys, "--checkpoint.load_step", "10"], **SMALL)
     if rest["final_loss"] != whole["final_loss"] or weights(last) != before:
         raise Failed(f"a run that was stopped ends with {rest['final_loss']}, one that was not with {whole['final_loss']}")
-    found = {"loss": whole["final_loss"], "checkpoint_stall_s": whole["checkpoint_stall_s"]}
+    found = {"loss": whole["final_loss"]}
 
     text = scratch / "text"
     text.mkdir()
     for i in range(8):
         (text / f"{i}.txt").write_text(f"all work and no play makes jack a dull boy, {i} times. " * 40)
     run([*lockstep, "data", "prepare", *sorted(text.glob("*.txt")), "--out", text / "d", "--tokenizer", "bytes", "--heldout", "0.3"], 60)
-    recipe = RECIPE.format(**{**SMALL, "seq": 128, "dtype": "float32"}).replace(f"vocab_size = {SMALL['vocab']}\n", "")
+    recipe_in(text, **{**SMALL, "seq": 128, "dtype": "float32"})
+    recipe = (text / "r.toml").read_text().replace(f"vocab_size = {SMALL['vocab']}\n", "")
     (text / "r.toml").write_text(recipe.replace('dataset = "synthetic"', f'dataset_path = "{text / "d"}"'))
     run([*lockstep, "train", "r.toml", "--checkpoint.enable", "true"], 120, cwd=text)
     losses, texts = [], []
@@ -254,22 +393,12 @@ def commands(scratch):
     return {**found, "heldout_loss": losses[0], "text": texts[0].strip()[:80]}
 
 
-def sanitizer(scratch):
-    tool = shutil.which("compute-sanitizer")
-    if not tool:
-        raise Skipped("there is no compute-sanitizer")
-    memcheck = [tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all"]
-    run([*memcheck, *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
-    return {}
-
-
 def memory(scratch):
     if not shutil.which("nvidia-smi"):
         raise Skipped("there is no nvidia-smi")
-    folder = scratch / "memory"
-    recipe_in(folder, **GPT2_SIZED)
-    planned = json.loads(run([*lockstep, "check", "r.toml", "--json"], 60, cwd=folder))
-    process = subprocess.Popen([*lockstep, "train", "r.toml", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    recipe_in(scratch, **TIMED["162M"])
+    planned = json.loads(run([*lockstep, "check", "r.toml", "--json"], 60, cwd=scratch))
+    process = subprocess.Popen([*lockstep, "train", "r.toml", "--json"], cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     used = 0
     while process.poll() is None:
         text = run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], 30)
@@ -285,10 +414,55 @@ def memory(scratch):
     return {"planned_bytes": arena, "used_bytes": used, "beside_the_arena": used - arena}
 
 
+# ---- fast
+
+DISABLED = "--runtime.disabled_kernels"
+# What shall make a step faster: keys with it, and without. A new one is a row here.
+PAIRS = {
+    "graph": (["--runtime.cuda_graph", "true"], ["--runtime.cuda_graph", "false"]),
+    "packed queries, keys, values": ([], ["--training.pack_products", "false"]),
+    "cross_entropy_gradient": ([], [DISABLED, "cross_entropy_gradient"]),
+    "add_rmsnorm": ([], [DISABLED, "add_rmsnorm"]),
+    "rmsnorm_backward_add": ([], [DISABLED, "rmsnorm_backward_add"]),
+    "swiglu": ([], [DISABLED, "swiglu,swiglu_backward"]),
+    "reshard never": (["--parallelism.fsdp_reshard_after_forward", "never"], ["--parallelism.fsdp_reshard_after_forward", "always"]),
+}
+best = {}  # seconds of a model's step
+
+
+def pair(scratch, name, model):
+    """Twice each, in turns."""
+    times = {"with": [], "without": []}
+    for turn, which in enumerate(["with", "without", "without", "with"]):
+        keys = PAIRS[name][0 if which == "with" else 1]
+        times[which].append(train(scratch / str(turn), keys, **TIMED[model])["step_time_s"])
+    with_it, without = statistics.median(times["with"]), statistics.median(times["without"])
+    best[model] = min(best.get(model, with_it), *times["with"])
+    return {"with_ms": round(with_it * 1e3, 3), "without_ms": round(without * 1e3, 3), "ratio": round(without / with_it, 4),
+            "all_ms": [[round(t * 1e3, 3) for t in times[which]] for which in ("with", "without")]}
+
+
+EIGHT_BILLION = "8B, 4 layers, all heads of keys"
+TIMED[EIGHT_BILLION] = {**TIMED["8B 2 layers"], "layers": 4, "kv_heads": None} if not args.tiny else TIMED["162M"]
+
+
+def compiled(scratch, model):
+    """torch.compile's step compared with ours, in graphs and without."""
+    if not args.peer:
+        raise Skipped("there is no PyTorch")
+    s = TIMED[model]
+    ours = [train(scratch / graph, ["--runtime.cuda_graph", graph], **s)["step_time_s"] for graph in ("false", "true")]
+    shape = [word for name in ("layers", "heads", "ffn", "vocab", "batch", "seq") for word in (f"--{name}", s[name])]
+    text = run([sys.executable, args.peer, "--device", "cuda", "--dtype", "bfloat16", "--compile", "--width", s["dim"], *shape], 240)
+    theirs = json.loads(text.strip().splitlines()[-1])["step_time_s"]
+    return {"ours_ms": round(ours[0] * 1e3, 3), "as_a_graph_ms": round(ours[1] * 1e3, 3), "torch_compile_ms": round(theirs * 1e3, 3),
+            "ratio": round(theirs / min(ours), 4)}
+
+
 def bench(scratch):
     run([*lockstep, "bench", "--kernels", "cuda", "--out", out / "gpu.toml", *(["--quick"] if args.tiny else ["--seconds", "30"])], 150)
     found = {}
-    for name, shape in (("small", SMALL), ("gpt2_sized", GPT2_SIZED)):
+    for name, shape in (("small", SMALL), ("162M", TIMED["162M"])):
         measured = sorted(train(scratch / name, **shape)["step_time_s"] for _ in range(3))[1]
         plan = run([*lockstep, "plan", "r.toml", "--cluster", out / "gpu.toml", "--json"], 60, cwd=scratch / name)
         found[name] = {"planned_s": json.loads(plan)["step_time_s"], "measured_s": measured}
@@ -302,6 +476,8 @@ def kernels(scratch):
     """Row kernels beside copies of the GPU; products and attention beside PyTorch's."""
     import tomllib
 
+    if not (out / "gpu.toml").exists():
+        raise Skipped("the check `bench` has written no gpu.toml")
     cluster = tomllib.loads((out / "gpu.toml").read_text())
     copied = cluster["rates"]["bytes_per_s"][0]
     rows = [r for r in cluster["kernels"] if r["dtype"] == "bf16"]
@@ -328,48 +504,87 @@ def kernels(scratch):
     return found
 
 
-def trace(scratch):
-    train(scratch / "trace", ["--trace", str(out / "trace.json")], **GPT2_SIZED)
-    return {"file": "trace.json"}
+# ---- What runs, in this order. A check is a name, a function of a folder, and what else it gets. A new one is a row.
+GRAPH, BESIDE = ["--runtime.cuda_graph", "true"], ["--checkpoint.async_mode", "async"]
+CHECKS = {
+    "right": [
+        ("versions", versions),
+        *[(f"op {op}", ops, op) for op in NEW_OPS],
+        ("attention backward in parts", attention_in_parts),
+        ("gpt2 twice", equal_bits, "gpt2"),
+        ("gpt2 without epilogues", without_epilogues),
+        ("gpt2 as a graph", equal_bits, "gpt2", GRAPH),
+        ("gpt2 pinned snapshots", equal_bits, "gpt2", BESIDE),
+        ("llama twice", equal_bits, "llama"),
+        ("llama as a graph", equal_bits, "llama", GRAPH),
+        ("llama pinned snapshots", equal_bits, "llama", BESIDE),
+        ("llama pinned snapshots, graph", equal_bits, "llama", BESIDE + GRAPH),
+        ("nccl's own sums", sums_by_nccl),
+        ("nccl several queues", over_nccl, "3d"),
+        ("nccl fsdp", over_nccl, "fsdp"),
+        ("nccl tp", over_nccl, "tp"),
+        *[(f"ranks on one GPU {layout}", on_one_gpu, layout) for layout in ("3d", "async_tp")],
+        ("other ops", ops, None),
+        *[(f"trace {model}", traced, model) for model in TIMED if model != EIGHT_BILLION],
+        ("memcheck of new ops", sanitized, "memcheck", cases_of_new_ops),
+        ("racecheck of norms", sanitized, "racecheck", cases_of_norms),
+        ("resumed, evaluated, sampled", resumed),
+        ("memory", memory),
+    ],
+    "fast": [
+        ("versions", versions),
+        *[(f"pair 162M {name}", pair, name, "162M") for name in PAIRS],
+        ("torch.compile 162M", compiled, "162M"),
+        ("torch.compile 542M", compiled, "542M"),
+        *[(f"pair 542M {name}", pair, name, "542M") for name in PAIRS],
+        (f"torch.compile {EIGHT_BILLION}", compiled, EIGHT_BILLION),
+        ("bench", bench),
+        ("kernels", kernels),
+    ],
+}
 
 
-def step(scratch):
-    results = {}
-    for graph in ("false", "true"):
-        times = [train(scratch / f"speed_{graph}", ["--runtime.cuda_graph", graph], **GPT2_SIZED)["step_time_s"] for _ in range(3)]
-        results[f"lockstep_graph_{graph}_s"] = sorted(times)
-    if not args.peer:
-        raise Skipped(json.dumps(results))
-    for kind in ([], ["--compile"]):
-        shape = ["--layers", "12", "--width", "768", "--heads", "12", "--ffn", "2048", "--vocab", "50304", "--batch", "16", "--seq", "1024"]
-        text = run([sys.executable, args.peer, "--device", "cuda", "--dtype", "bfloat16", *kind, *shape], 180)
-        results["torch_compiled_s" if kind else "torch_eager_s"] = json.loads(text.strip().splitlines()[-1])["step_time_s"]
-    return results
-
-
-PARTS = [versions, op_table, twice_the_same, graph_the_same, beside_the_same, commands, nccl, layouts, memory,
-         trace, bench, kernels, step, sanitizer]
-counts = {"passed": 0, "failed": 0, "skipped": 0}
-for part in PARTS:
-    name = part.__name__
-    if args.parts and name not in args.parts:
-        continue
-    start, line = time.monotonic(), {"part": name}
+def result_of(function, extra):
+    if ends - time.monotonic() < 2:
+        return {"result": "not reached"}
     try:
-        if start - began > args.seconds - 20:
-            raise Skipped("no time is left")
         with tempfile.TemporaryDirectory() as scratch:
-            line.update(result="passed", found=part(pathlib.Path(scratch)))
+            return {"result": "passed", "found": function(pathlib.Path(scratch), *extra)}
+    except NotReached as e:
+        return {"result": "not reached", "why": str(e)}
     except Skipped as e:
-        line.update(result="skipped", why=str(e))
+        return {"result": "skipped", "why": str(e)}
     except Failed as e:
-        line.update(result="failed", why=str(e))
-    except Exception as e:  # a part that breaks must not keep the others from running
-        line.update(result="failed", why=f"{type(e).__name__}: {e}")
-    line["seconds"] = round(time.monotonic() - start, 1)
-    counts[line["result"]] += 1
-    with open(out / "results.jsonl", "a") as file:
-        file.write(json.dumps(line) + "\n")
-    print(f"{name:16} {line['result']:8} {line['seconds']:6} s  {line.get('why') or json.dumps(line.get('found'))}", flush=True)
-print(", ".join(f"{n} {what}" for what, n in counts.items()))
-sys.exit(1 if counts["failed"] else 0)
+        return {"result": "failed", "why": str(e)}
+    except Exception as e:  # a check that breaks must not keep the others from running
+        return {"result": "failed", "why": f"{type(e).__name__}: {e}"}
+
+
+def main():
+    monitor = None
+    if shutil.which("nvidia-smi"):  # clocks and power, each second
+        monitor = subprocess.Popen(["nvidia-smi", "dmon", "-d", "1", "-o", "T"], stdout=open(out / f"dmon_{args.run}.txt", "w"), stderr=subprocess.DEVNULL)
+    lines = []
+    for name, function, *extra in CHECKS[args.run]:
+        if args.only and not any(word in name for word in args.only):
+            continue
+        start = time.monotonic()
+        line = {"run": args.run, "check": name, **result_of(function, extra)}
+        line["seconds"] = round(time.monotonic() - start, 1)
+        lines.append(line)
+        with open(out / "results.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{name:36} {line['result']:11} {line['seconds']:6} s  {line.get('why') or json.dumps(line.get('found'))}", flush=True)
+        if function is versions and line["result"] == "failed":  # no GPU, or none that can be used
+            break
+    if monitor:
+        monitor.terminate()
+    print(f"\n{'check':36} result")
+    for line in lines:
+        print(f"{line['check']:36} {line['result']}{': ' + line['why'].splitlines()[0][:120] if line.get('why') else ''}")
+    counts = collections.Counter(line["result"] for line in lines)
+    print(", ".join(f"{counts[what]} {what}" for what in ("passed", "failed", "skipped", "not reached")))
+    sys.exit(1 if counts["failed"] or not lines else 0)
+
+
+main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peers of `scripts/gpu_check.sh --parts kernels`: products and attention of PyTorch on a GPU, timed by its events.
+"""The peers of `scripts/gpu_check.sh fast --only kernels`: products and attention of PyTorch on a GPU, timed by its events.
 
 Reads a JSON list from standard input and prints the seconds of each, in its order. An entry is
     {"kind": "product", "sizes": [m, n, k], "variant": "nt"}: [m, k] times [k, n] in bfloat16. The letters say how the two are

@@ -28,6 +28,7 @@
 #include "compile/recipe.h"
 #include "job/stopping.h"
 #include "kernels/cpu/isa.h"
+#include "plugins/architectures.h"
 #include "plugins/gpu_module.h"
 #include "telemetry/console.h"
 
@@ -104,8 +105,9 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
 
 std::string version_text() {
     const BuildInfo& build = build_info();
-    return fmt::format("lockstep {} ({}, {})\nkernels: CPU, {} on this processor\nGPU: {}\nranks: threads, and {}", build.version,
-                       build.commit, build.compiler, kernels::cpu::instruction_sets(), plugins::gpu_text(),
+    return fmt::format("lockstep {} ({}, {})\nkernels: CPU, {} on this processor; {}\nGPU: {}\nranks: threads, and {}",
+                       build.version, build.commit, build.compiler, kernels::cpu::instruction_sets(), plugins::kServedGpus,
+                       plugins::gpu_text(),
                        comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
 }
 

@@ -29,6 +29,7 @@ struct PlanArgs {
     planning::RecipeArgs recipe;
     std::string cluster, trace, against, html;
     bool json = false, sensitivity = false;
+    size_t costliest = 10;  // ops that are listed
 };
 
 using Json = nlohmann::ordered_json;
@@ -96,11 +97,11 @@ Json slower_json(const planning::Plan& p) {
     return out;
 }
 
-Json to_json(const planning::Plan& p) {
+Json to_json(const planning::Plan& p, size_t ops) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
         Json costly = Json::array();
-        for (const Costly& c : costliest(p.breakdowns[k], 10)) {
+        for (const Costly& c : costliest(p.breakdowns[k], ops)) {
             costly.push_back({{"op", c.name},
                               {"count", c.spent.count},
                               {"time_s", c.spent.time_s},
@@ -154,7 +155,7 @@ void print_stack_bytes(const planning::Plan& p) {
         gib(fullest->gathered), gib(fullest->activations), gib(fullest->working));
 }
 
-void print(const planning::Plan& p) {
+void print(const planning::Plan& p, size_t ops) {
     const double step_s = p.step_s();
     fmt::print("{}: {}; {}\n", p.cluster.name, p.cluster.description, p.machine.kernels.text);
     if (!p.cluster.stack.name.empty()) fmt::print("stack        {}\n", p.cluster.stack.description);
@@ -200,7 +201,7 @@ void print(const planning::Plan& p) {
     print_bytes(p.compiled, p.reports, p.machine.capacity.bytes.value_or(0));
     print_stack_bytes(p);
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
-    for (const Costly& c : costliest(all_of(p.breakdowns), 10)) {
+    for (const Costly& c : costliest(all_of(p.breakdowns), ops)) {
         const compile::TimeSpent& s = c.spent;
         fmt::print("  {:<50}{:>8.0f} {:>10.4g} {:>6.1f} {:>10.4g} {:>9.4g}\n", c.name, s.count, s.time_s, 100 * s.time_s / step_s,
                    s.flops / s.time_s / 1e12, s.bytes / s.time_s / 1e9);
@@ -270,9 +271,9 @@ int plan(const PlanArgs& args) {
     std::optional<planning::Sensitivity> sensitivity;
     if (args.sensitivity) sensitivity = sensitivity_with_progress(opened, args.cluster, p);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
-    if (page) page.write(plan_page_data(p, args.recipe.path, reading.recipe.toml(), to_json(p)));
+    if (page) page.write(plan_page_data(p, args.recipe.path, reading.recipe.toml(), to_json(p, args.costliest)));
     if (args.json) {
-        Json json = to_json(p);
+        Json json = to_json(p, args.costliest);
         if (other) json["against"] = against_json(p, *other);
         if (sensitivity) json["sensitivity"] = sensitivity_json(*sensitivity);
         if (theirs) json["in_their_stack"] = theirs_json(*theirs);
@@ -280,7 +281,7 @@ int plan(const PlanArgs& args) {
     } else {
         print_verdict(verdict_of(p), p.fits);
         at_terminal_width([&] {
-            print(p);
+            print(p, args.costliest);
             if (theirs) print_beside(p, *theirs);
             if (sensitivity) print_sensitivity(*sensitivity);
             if (other) print_against(p, *other, args.against);
@@ -310,6 +311,7 @@ Command add_plan(CLI::App& app) {
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_option("--against", args->against, "another recipe; also print the difference of the two steps by cause");
+    command->add_option("--costliest", args->costliest, "ops that are listed, the costliest first (10)");
     command->add_flag("--sensitivity", args->sensitivity,
                       "also plan with other values of each key that the recipe leaves at its default, and print what they change "
                       "of step time and memory, the largest first");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "plugins/architectures.h"
 #include "tests/cli/command.h"
 #include "tests/paths.h"
 
@@ -41,6 +42,22 @@ TEST_F(CliGpuModule, IsSomethingElse) {
 
 TEST_F(CliGpuModule, IsOfAnotherBuild) {
     expect(LOCKSTEP_OTHER_MODULE, LOCKSTEP_OTHER_MODULE " was built from 0.0.1, long ago, and this is 0.1.0, ");
+}
+
+TEST(GpuArchitectures, HaveCodeForOneGenerationAndPtxForLaterOnes) {
+    using plugins::Compiled;
+    const auto found = [](const char* architectures) {
+        std::vector<Compiled> all;
+        for (const int capability : {75, 80, 86, 89, 90, 100, 120})
+            all.push_back(plugins::compiled_for(architectures, capability));
+        return all;
+    };
+    constexpr Compiled kNo = Compiled::No, kYes = Compiled::Yes, kLater = Compiled::AtFirstStart;
+    EXPECT_EQ(found("80,90a"), (std::vector{kNo, kYes, kYes, kYes, kYes, kLater, kLater}));
+    EXPECT_EQ(found("80,90a-real,100-real,120-real"), (std::vector{kNo, kYes, kYes, kYes, kYes, kYes, kYes}));
+    EXPECT_EQ(found("90a"), (std::vector{kNo, kNo, kNo, kNo, kYes, kNo, kNo}));
+    EXPECT_EQ(found("86-real,90-virtual"), (std::vector{kNo, kNo, kYes, kYes, kLater, kLater, kLater}));
+    EXPECT_EQ(found(""), std::vector(7, kNo));
 }
 
 }  // namespace

@@ -60,6 +60,10 @@ TEST(CliPlan, PrintsTheContractedObject) {
     EXPECT_EQ(j["exposed_communication_s"], 0);
     EXPECT_EQ(j["stages"][0]["bytes"], checked["stages"][0]["bytes"]);
     EXPECT_EQ(j["stages"][0]["costliest"].size(), 10u);
+    EXPECT_EQ(s.lockstep("plan r.toml --cluster c.toml --runtime.threads_per_rank 1 --json --costliest 3")
+                  .json()["stages"][0]["costliest"]
+                  .size(),
+              3u);
     EXPECT_EQ(j["measured_share"], 0);
     EXPECT_NE(s.lockstep("plan r.toml --cluster c.toml").out.find("step time"), std::string::npos);
 }

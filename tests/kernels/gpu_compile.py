@@ -69,6 +69,10 @@ def main():
     if not release or int(release[1]) < 13:
         print(f"{args.nvcc} is older than CUDA 13: not tested")
         sys.exit(77)
+    known = subprocess.run([args.nvcc, "--list-gpu-arch"], capture_output=True, text=True).stdout.split()
+    for arch in [a for a in args.arch if f"compute_{a.rstrip('a')}" not in known]:
+        print(f"{args.nvcc} does not know sm_{arch}: not compiled")
+        args.arch.remove(arch)
     sources = sorted(pathlib.Path(args.root, "src/kernels/gpu").glob("*.cu"))
     jobs = [(source, arch) for source in sources for arch in args.arch]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:

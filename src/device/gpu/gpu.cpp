@@ -284,12 +284,22 @@ double peak_flops_per_s(std::string_view name, std::string_view dtype) {
     struct Peaks {
         std::string_view name;
         double f32, bf16;
+        bool is_end = false;  // of the whole name: variants of it have other peaks
     };
-    constexpr Peaks kPeaks[] = {{"A100", 19.5e12, 312e12},     {"H100 PCIe", 51e12, 756e12}, {"H100 NVL", 60e12, 835e12},
-                                {"H100", 67e12, 989e12},       {"H200", 67e12, 989e12},      {"B200", 75e12, 2250e12},
-                                {"MI250X", 47.9e12, 191.5e12}, {"MI300X", 163.4e12, 1307e12}};
+    constexpr Peaks kPeaks[] = {{"A100", 19.5e12, 312e12},
+                                {"H100 PCIe", 51e12, 756e12},
+                                {"H100 NVL", 60e12, 835e12},
+                                {"H100", 67e12, 989e12},
+                                {"H200", 67e12, 989e12},
+                                {"B200", 75e12, 2250e12},
+                                {"L40S", 91.6e12, 362e12},
+                                {"RTX 3090", 35.6e12, 71e12, true},
+                                {"RTX 4090", 82.6e12, 165.2e12, true},
+                                {"RTX 5090", 104.8e12, 209.5e12, true},
+                                {"MI250X", 47.9e12, 191.5e12},
+                                {"MI300X", 163.4e12, 1307e12}};
     for (const Peaks& p : kPeaks) {
-        if (name.find(p.name) != std::string_view::npos)
+        if (p.is_end ? name.ends_with(p.name) : name.find(p.name) != std::string_view::npos)
             return dtype == "f32" ? p.f32 : dtype == "bf16" || dtype == "f16" ? p.bf16 : 0;
     }
     return 0;

@@ -6,6 +6,7 @@
 
 #include "base/round.h"
 #include "kernels/cuda/attention_plans.h"
+#include "kernels/cuda/gpu_kind.h"
 #include "kernels/registry/attention.h"
 
 namespace lockstep::kernels::cuda {
@@ -21,19 +22,20 @@ inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30, kPartBytes
 // Elements of a head. A backward of longer heads is only for Hopper.
 inline constexpr int64_t kHeadDimMultiple = 8, kMostHeadDim = 256, kMostHeadDimBackward = 128;
 
-// What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans):
-// for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added
-// up; before 10.0 the gradients of the scores, in tiles. With sums in any order: float32 sums of the queries' gradients, twice
-// where they are cast by another kernel. Nothing: it has no plan.
+// What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0
+// (tests/gpu/plans): for backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before
+// a group is added up; except on 10.0 the gradients of the scores, in tiles. With sums in any order: float32 sums of the
+// queries' gradients, twice where another kernel casts them. Nothing: it has no plan.
 inline std::optional<int64_t> attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
-    const bool is_hopper = compute_capability >= 90 && compute_capability < 100, keeps_scores = compute_capability < 100;
+    const GpuKind kind = kind_of(compute_capability);
+    const bool is_hopper = kind == GpuKind::Hopper, keeps_scores = kind != GpuKind::Blackwell;
     if (!p.backward) return is_hopper ? 256 : 0;
     const AttentionShape& s = p.shape;
     if (s.head_dim > kMostHeadDimBackward && !is_hopper) return std::nullopt;
     const int64_t heads = s.batch * s.kv_heads * s.group, rows = heads * s.seq;
     constexpr int64_t kFloat = sizeof(float);
     if (p.any_order) {
-        const bool casts = compute_capability < 90 || (compute_capability >= 100 && s.seq <= 128);
+        const bool casts = !is_hopper && (kind != GpuKind::Blackwell || s.seq <= 128);
         const int64_t sums = rows * kFloat * (1 + s.head_dim * ((casts ? 2 : 1) + (s.group > 1 ? 1 : 0)));
         return sums + (is_hopper ? 256 : casts || s.group > 1 ? 128 : 0);
     }

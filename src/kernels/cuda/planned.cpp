@@ -13,31 +13,38 @@ struct Products {
     static constexpr const char* kName = kProductsName;
     static constexpr bool kPlansOnly = true;
 };
-template <int compute_capability>
+template <GpuKind kind>
 struct Attention {
     static constexpr const char* kName = kAttentionName;
     static constexpr bool kPlansOnly = true;
     static std::optional<int64_t> workspace_bytes(const AttentionProblem& p) {
-        return attention_bytes_of_cudnn(p, compute_capability);
+        return attention_bytes_of_cudnn(p, compute_capability_of(kind));
     }
 };
 // What depends on the GPU.
 struct Libraries {
     std::vector<Registered> products, attention;
 };
-template <int compute_capability>
+// f.operator()<kind>(), of the GPU.
+template <class F>
+auto of_kind(int compute_capability, F f) {
+    switch (kind_of(compute_capability)) {
+        case GpuKind::Ampere: return f.template operator()<GpuKind::Ampere>();
+        case GpuKind::Hopper: return f.template operator()<GpuKind::Hopper>();
+        case GpuKind::Blackwell: return f.template operator()<GpuKind::Blackwell>();
+        case GpuKind::Consumer: break;
+    }
+    return f.template operator()<GpuKind::Consumer>();
+}
+template <GpuKind kind>
 const Libraries& libraries() {
-    static const Libraries all = {list_of_products<Products>(compute_capability),
-                                  list_of_attention<Attention<compute_capability>>()};
+    static const Libraries all = {list_of_products<Products>(compute_capability_of(kind)), list_of_attention<Attention<kind>>()};
     return all;
 }
-const Libraries& libraries_of(int compute_capability) {
-    return compute_capability >= 100 ? libraries<100>() : compute_capability >= 90 ? libraries<90>() : libraries<80>();
-}
 
-template <int compute_capability, class T>
+template <GpuKind kind, class T>
 std::string text_of(const KernelContext& c, size_t query) {
-    using Planned = Attention<compute_capability>;
+    using Planned = Attention<kind>;
     const AttentionShape shape = problem_of<T>(c, query).shape;
     switch (why_not_cudnn<Planned, T>(c, query)) {
         case NotByCudnn::Served: return "";
@@ -60,11 +67,11 @@ std::string text_of(const KernelContext& c, size_t query) {
         "need less (training.seq_len), and so do fewer query heads for each key head (model.n_kv_heads)",
         needed / kGib, shape.seq, static_cast<double>(kAttentionWorkspaceBytes) / kGib);
 }
-template <int compute_capability>
+template <GpuKind kind>
 std::string text_of(const KernelContext& c, size_t query) {
     switch (c.out(0).dtype) {
-        case Dtype::BF16: return text_of<compute_capability, Bf16>(c, query);
-        case Dtype::F16: return text_of<compute_capability, F16>(c, query);
+        case Dtype::BF16: return text_of<kind, Bf16>(c, query);
+        case Dtype::F16: return text_of<kind, F16>(c, query);
         default: return fmt::format("cuDNN has no attention in {}", name_of(c.out(0).dtype));
     }
 }
@@ -75,9 +82,7 @@ std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, co
     if (op.kind != "attention" && op.kind != "attention_backward") return "";
     const KernelContext c{mesh, routine, op, 0, 1};
     const size_t query = op.kind == "attention" ? 0 : 1;
-    return compute_capability >= 100  ? text_of<100>(c, query)
-           : compute_capability >= 90 ? text_of<90>(c, query)
-                                      : text_of<80>(c, query);
+    return of_kind(compute_capability, [&]<GpuKind kind>() { return text_of<kind>(c, query); });
 }
 
 ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {
@@ -88,7 +93,7 @@ ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>&
 }
 
 ops::KernelCatalog planned_catalog(const std::string& origin, int compute_capability) {
-    const Libraries& vendor = libraries_of(compute_capability);
+    const Libraries& vendor = *of_kind(compute_capability, []<GpuKind kind>() { return &libraries<kind>(); });
     ops::KernelCatalog catalog = catalog_of({&vendor.products, &vendor.attention, &gpu::planned_kernels()});
     catalog.origin = origin;
     return catalog;

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/gpu_kind.h"
 #include "kernels/registry/registry.h"
 #include "ops/einsum.h"
 
@@ -42,8 +43,12 @@ struct Addmm : Matmul<In, Out> {
 // Products with an epilogue (cublasLtEpilogue_t). The bias lies along the columns of the row-major result; the auxiliary
 // matrix, GELU's operand, has the result's shape and type, and rows of a multiple of kAuxColumns elements.
 inline constexpr int64_t kAuxColumns = 8;
-// From Hopper on. On an RTX 4090 these epilogues were slower than GELU in a kernel of its own (llm.c's pull request 653).
-inline constexpr int kGeluComputeCapability = 90;
+// On an RTX 4090 these epilogues were slower than GELU in a kernel of its own (llm.c's pull request 653); whether cuBLASLt has
+// them for 12.0 is not known.
+constexpr bool has_gelu_epilogues(int compute_capability) {
+    const GpuKind kind = kind_of(compute_capability);
+    return kind == GpuKind::Hopper || kind == GpuKind::Blackwell;
+}
 
 inline bool adds_bias(const KernelContext& c) {
     ops::MatmulShape shape;
@@ -81,8 +86,7 @@ struct MatmulDgelu : Matmul<T, T> {
 template <class B, class T>
 void add_with_epilogues(std::vector<Registered>& r, int compute_capability) {
     registry::add_all<B, Linear<T>>(r);
-    if (compute_capability >= kGeluComputeCapability)
-        registry::add_all<B, LinearGelu<T>, LinearGeluWithOperand<T>, MatmulDgelu<T>>(r);
+    if (has_gelu_epilogues(compute_capability)) registry::add_all<B, LinearGelu<T>, LinearGeluWithOperand<T>, MatmulDgelu<T>>(r);
 }
 
 // B: registry.h's, without functions.

@@ -171,7 +171,7 @@ template <class T, int D>
 void start_products(Stream stream, const Forward<T>& a) {
     const AttentionShape& s = a.shape;
     constexpr int kRows = 16 * Sizes<D>::kRows;
-    static_assert(Sizes<D>::shared_bytes(kMostWarps) <= kMostSharedBytes);
+    static_assert(Sizes<D>::shared_bytes(kMostWarps) <= kSharedBytesAnywhere);
     const int64_t rows = s.seq * s.group, wanted = tiles_of(rows, kRows), warps = wanted < kMostWarps ? wanted : kMostWarps;
     find_bounds(stream, s.batch, s.kv_seq, Sizes<D>::kKeys, a.mask.kv_pos, a.mask.kv_doc, a.bounds);
     const Grid grid = {static_cast<unsigned>(ForwardBlock::blocks(a, warps * kRows)), static_cast<unsigned>(warps * kLanes),

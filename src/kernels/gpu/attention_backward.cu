@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kBlock, 4) row_dots_kernel(int64_t rows, int n
 template <class T, int D, bool own_keys>
 void start_side(Stream stream, const Backward<T>& a) {
     using Z = Sizes<D, own_keys>;
-    static_assert(Z::kThreads <= kMostThreads && Z::kSharedBytes <= kMostSharedBytes);
+    static_assert(Z::kThreads <= kMostThreads && Z::kSharedBytes <= kSharedBytesAnywhere);
     const int64_t blocks = BackwardBlock<own_keys>::blocks(a.shape, Z::kOwn);
     find_other_bounds<own_keys>(stream, a, Z::kOther);
     if (blocks > 0)

@@ -101,13 +101,21 @@ constexpr unsigned backward_bytes(const AttentionShape& s, int64_t warps) {
            2 * Queries::bytes(static_cast<int>(most));
 }
 #ifndef __HIPCC__  // AMD's GPUs have less shared memory: they refuse the launch of longer heads
-static_assert(backward_bytes({.head_dim = kMostHeadDim}, 1) <= kMostSharedBytes);
+static_assert(backward_bytes({.head_dim = kMostHeadDim}, 1) <= kSharedBytesAnywhere);
+#endif
+// Half of what a processor of an sm_80 has, or of a gfx90a. The same on any of NVIDIA's: the parts of a forward, and with them
+// its bits, depend on the number of warps.
+#if defined(__HIPCC__)
+constexpr unsigned kWantedBytes = 32 << 10;
+#else
+constexpr unsigned kWantedBytes = 163 << 9;
+static_assert(kWantedBytes <= kSharedBytesAnywhere);
 #endif
 // Of a block: as many as `rows` need, and as leave room for another block.
 template <class Bytes>
 int64_t warps_of(const AttentionShape& s, int64_t rows, Bytes bytes) {
     int64_t warps = std::clamp<int64_t>(tiles_of(rows, kOwn), 1, kMostWarps);
-    while (warps > 1 && bytes(s, warps) > kMostSharedBytes / 2) --warps;
+    while (warps > 1 && bytes(s, warps) > kWantedBytes) --warps;
     return warps;
 }
 

@@ -28,9 +28,9 @@
 namespace lockstep::kernels::gpu::emulator {
 namespace {
 
-// Of shared memory a launch can ask for as much as on an sm_80. Writes are noticed up to kWatchedBytes beyond what it asks for.
+// Writes to shared memory are noticed up to kWatchedBytes beyond what a launch asks for.
 // Tops of stacks are shifted within a page: those of a block do not compete for the same lines of a cache.
-constexpr size_t kStackBytes = 64 << 10, kStackShift = 192, kSharedBytes = 163 << 10, kWatchedBytes = 48 << 10, kAlignment = 128;
+constexpr size_t kStackBytes = 64 << 10, kStackShift = 192, kWatchedBytes = 48 << 10, kAlignment = 128;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
@@ -139,6 +139,8 @@ struct alignas(uint64_t) Chosen {  // of one word, so that an atomic one needs n
 };
 std::atomic<Chosen> chosen{Chosen{Order::Ascending, 0}};
 std::atomic<Give> giver{nullptr};
+std::atomic<See> seer{nullptr};
+std::atomic<unsigned> shared_limit{kSharedBytes};
 
 // The order of one launch.
 class Arrangement {
@@ -255,7 +257,7 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
     }
     std::memset(shared(), 0xff, shared_bytes);
     // The first byte is as it should be, and each is like the next.
-    const size_t watched = std::min(kSharedBytes, shared_bytes + kWatchedBytes);
+    const size_t watched = std::min<size_t>(kSharedBytes, shared_bytes + kWatchedBytes);
     is_filled_ = *shared() == std::byte{0xff} && std::memcmp(shared(), shared() + 1, watched - 1) == 0;
     if (!is_filled_) refuse(fmt::format("a kernel writes beyond its {} bytes of shared memory", shared_bytes));
 }
@@ -345,6 +347,13 @@ void set_order(Order order, uint32_t seed) { chosen = Chosen{order, seed}; }
 
 void set_give(Give give) { giver = give; }
 
+void set_see(See see) { seer = see; }
+void see(const Launch& launch) {
+    if (const See to = seer) to(launch);
+}
+void set_most_shared_bytes(unsigned bytes) { shared_limit = bytes; }
+unsigned most_shared_bytes() { return shared_limit; }
+
 void give(void* stream, std::function<void()> launch) {
     if (const Give to = giver) to(stream, std::move(launch));
     else launch();
@@ -353,7 +362,7 @@ void give(void* stream, std::function<void()> launch) {
 void run(Size grid, Size size, size_t shared_bytes, const std::function<void()>& body) {
     const uint64_t threads = uint64_t{size.x} * size.y * size.z;
     if (threads == 0 || threads > kMostThreads || size.z > 64) refuse(fmt::format("no GPU takes a block of {} threads", threads));
-    if (shared_bytes > kSharedBytes) refuse(fmt::format("no GPU has {} bytes of shared memory for a block", shared_bytes));
+    if (shared_bytes > shared_limit) refuse(fmt::format("no GPU has {} bytes of shared memory for a block", shared_bytes));
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         refuse(fmt::format("no GPU takes a grid of {} x {} x {} blocks", grid.x, grid.y, grid.z));
     if (!block) block = std::make_unique<Block>();

@@ -33,6 +33,19 @@ using Give = void (*)(void* stream, std::function<void()> launch);
 void set_give(Give give);  // nullptr: at once
 void give(void* stream, std::function<void()> launch);
 
+// Each launch, before it is given.
+struct Launch {
+    unsigned blocks, threads, shared_bytes;
+};
+using See = void (*)(const Launch& launch);
+void set_see(See see);  // nullptr: nobody
+void see(const Launch& launch);
+
+// For which a launch can ask: as on an sm_80, or as a test says.
+void set_most_shared_bytes(unsigned bytes);
+unsigned most_shared_bytes();
+inline constexpr unsigned kSharedBytes = 163 << 10;
+
 // Runs `body` for every thread of every block. Throws std::runtime_error where a GPU would do anything.
 void run(Size grid, Size block, size_t shared_bytes, const std::function<void()>& body);
 

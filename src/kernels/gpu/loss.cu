@@ -102,8 +102,9 @@ __global__ void __launch_bounds__(Threads)
 template <int Threads, int W, class S, class T>
 void start_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const S* logits,
                     const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
-    constexpr int64_t kPass = Threads * W, kShared = (kMostSharedBytes - 1024) * Threads / 1024 / sizeof(S) / kPass * kPass;
-    const int64_t held = n < kShared ? (n + kPass - 1) / kPass * kPass : kShared;
+    constexpr int64_t kPass = Threads * W;
+    const int64_t most = int64_t{most_shared_bytes() - 1024} * Threads / 1024 / int64_t{sizeof(S)} / kPass * kPass,
+                  held = n < most ? (n + kPass - 1) / kPass * kPass : most;
     launch(cross_entropy_gradient_kernel<Threads, W, S, T>,
            {static_cast<unsigned>(rows), Threads, static_cast<unsigned>(held * int64_t{sizeof(S)})}, stream, n, held, d_nll, d_t,
            logits, targets, m, z, t, d_logits);

@@ -1,4 +1,6 @@
 // The module for NVIDIA's GPUs.
+#include <fmt/format.h>
+
 #include "comm/gpu/moves.h"
 #include "comm/nccl/nccl_transport.h"
 #include "device/gpu/gpu.h"
@@ -7,12 +9,28 @@
 #include "kernels/cuda/products.h"
 #include "kernels/gpu/any_type.h"
 #include "kernels/gpu/catalog.h"
+#include "plugins/architectures.h"
 #include "plugins/gpu_module.h"
 
 namespace {
 
-lockstep::plugins::GpuModule made() {
-    using namespace lockstep;
+using namespace lockstep;
+
+// Empty: it is usable.
+std::string why_unusable(const device::gpu::Found& found) {
+    const auto text = [](int capability) { return fmt::format("{}.{}", capability / 10, capability % 10); };
+    if (found.compute_capability < plugins::kLeastComputeCapability)
+        return fmt::format("{} has compute capability {}, and Lockstep's kernels need {} or later", found.name,
+                           text(found.compute_capability), text(plugins::kLeastComputeCapability));
+    if (plugins::compiled_for(LOCKSTEP_ARCHITECTURES, found.compute_capability) == plugins::Compiled::No)
+        return fmt::format(
+            "{} has compute capability {}, and the module was built for LOCKSTEP_CUDA_ARCHITECTURES = {}: build it with {} among "
+            "them",
+            found.name, text(found.compute_capability), LOCKSTEP_ARCHITECTURES, found.compute_capability);
+    return "";
+}
+
+plugins::GpuModule made() {
     plugins::GpuModule m;
     m.moves = &comm::gpu::moves();
     m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
@@ -20,12 +38,16 @@ lockstep::plugins::GpuModule made() {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };
     m.avoid_sums_in_switches = comm::nccl::avoid_sums_in_switches;
-    const device::gpu::Found found = device::gpu::find();
+    device::gpu::Found found = device::gpu::find();
+    if (found.count > 0) found.why_none = why_unusable(found);
     m.kernels = {&kernels::cuda::product_kernels(found.compute_capability), &kernels::cuda::attention_kernels(),
                  &kernels::gpu::all_kernels()};
     m.used_bytes = device::gpu::used_bytes;
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
-    m.description = found.description + ", " + comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();
+    const bool at_first_start =
+        plugins::compiled_for(LOCKSTEP_ARCHITECTURES, found.compute_capability) == plugins::Compiled::AtFirstStart;
+    m.description = found.description + (at_first_start ? ", kernels compiled at the first start" : "") + ", " +
+                    comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();
     m.name = found.name, m.why_none = found.why_none;
     m.compute_capability = found.compute_capability;
     m.memory_bytes = found.memory_bytes, m.cache_bytes = found.cache_bytes;

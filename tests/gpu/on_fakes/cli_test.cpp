@@ -31,6 +31,25 @@ TEST_F(CliGpu, VersionSaysWhatThereIs) {
     EXPECT_TRUE(has(on_gpu("--version").out, "GPU: NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 80.0 GiB), driver 13.0"));
 }
 
+// The module on fakes says that it was built for 80 and 90a.
+TEST_F(CliGpu, AGpuThatItHasNoKernelsForIsRefused) {
+    const auto on = [&](int capability, const std::string& arguments) {
+        return scratch.shell(
+            fmt::format("LOCKSTEP_FAKE_COMPUTE_CAPABILITY={} LOCKSTEP_GPU_MODULE={} $LOCKSTEP {} >out.txt 2>err.txt", capability,
+                        LOCKSTEP_MODULE_ON_FAKES, arguments));
+    };
+    EXPECT_TRUE(
+        has(on(75, "--version").out, "GPU: none: NVIDIA Other has compute capability 7.5, and Lockstep's kernels need 8.0"));
+    EXPECT_TRUE(has(on(89, "--version").out, "GPU: NVIDIA Other (sm_89, ")) << scratch.read("out.txt");
+    EXPECT_FALSE(has(on(89, "--version").out, "at the first start"));
+    EXPECT_TRUE(has(on(120, "--version").out, "kernels compiled at the first start")) << scratch.read("out.txt");
+    scratch.write("r.toml", training_recipe(1, kGpu));
+    const Finished old = on(75, "train r.toml");
+    EXPECT_EQ(old.code, 1);
+    EXPECT_TRUE(has(old.err, "[runtime.no_gpu]")) << old.err;
+    EXPECT_EQ(on(89, "train r.toml").code, 0) << scratch.read("err.txt");
+}
+
 TEST_F(CliGpu, TrainsNearTheProcessorAndGoesOnFromACheckpoint) {
     const std::string layout = "[parallelism]\ndata_parallel_shard_degree = 2\n",
                       keeps = "[checkpoint]\nenable = true\ninterval = 3\n";

@@ -1,4 +1,7 @@
 // Kernels on the emulator are given to the streams of the fake.
+// LOCKSTEP_FAKE_COMPUTE_CAPABILITY: of the device, instead of an H100's.
+#include <cstdlib>
+
 #include "base/error.h"
 #include "kernels/gpu/emulator.h"
 #include "tests/fakes/cuda/fake.h"
@@ -11,6 +14,12 @@ namespace {
         const cudaError_t error = fakes::cuda::enqueue(static_cast<cudaStream_t>(stream), "kernel", std::move(launch));
         ensure(error == cudaSuccess, "a kernel was refused: " + fakes::cuda::refusal());
     });
+    if (const char* const capability = std::getenv("LOCKSTEP_FAKE_COMPUTE_CAPABILITY")) {
+        fakes::cuda::DeviceProperties properties;
+        properties.name = "NVIDIA Other", properties.major = std::atoi(capability) / 10,
+        properties.minor = std::atoi(capability) % 10;
+        fakes::cuda::set_device_properties(properties);
+    }
     return true;
 }();
 

@@ -96,11 +96,12 @@ TEST_P(AttentionPlans, HaveTheWorkspaceThatIsPlannedWithoutCudnn) {
 std::string name_of(const ::testing::TestParamInfo<DeviceAndProblem>& info) {
     return std::string(std::get<0>(info.param).name) + "_" + title(std::get<1>(info.param));
 }
-constexpr Device kH100 = {"h100", 90}, kA100 = {"a100", 80}, kB200 = {"b200", 100};
+constexpr Device kH100 = {"h100", 90}, kOthers[] = {{"a100", 80},    {"a10", 86},   {"rtx3090", 86}, {"l40s", 89},
+                                                    {"rtx4090", 89}, {"b200", 100}, {"rtx5090", 120}};
 INSTANTIATE_TEST_SUITE_P(H100, AttentionPlans, ::testing::Combine(::testing::Values(kH100), ::testing::ValuesIn(kProblems)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Others, AttentionPlans,
-                         ::testing::Combine(::testing::Values(kA100, kB200),
+                         ::testing::Combine(::testing::ValuesIn(kOthers),
                                             ::testing::Values(kProblems[2], kProblems[4], kProblems[12], kProblems[14],
                                                               kProblems[16], kProblems[18], kProblems[19], kProblems[20],
                                                               kProblems[21], kProblems[22])),
