@@ -32,7 +32,7 @@ struct GeluRows {
         Floats<W> d = load<W>(dy + row * n + i);
         const Floats<W> v = load<W>(x + row * n + i), of_column = load<W>(b + i);
         UNROLL
-        for (int j = 0; j < W; ++j) d[j] *= gelu_slope(v[j] + of_column[j]);
+        for (int j = 0; j < W; ++j) d[j] *= gelu_slope<T>(v[j] + of_column[j]);
         store(dx + row * n + i, d);
         return d;
     }
