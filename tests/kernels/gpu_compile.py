@@ -18,12 +18,12 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-REGISTERS = {"norm": 92, "norm_backward": 148, "columns": 64, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64,
+REGISTERS = {"norm": 92, "norm_backward": 148, "columns": 64, "update": 80, "elementwise": 64, "tokens": 128, "loss": 64, "quantize": 64,
              "movement": 80, "any_type": 80, "attention": 255, "attention_backward": 255, "attention_plain": 255}
 # Kernels that do eight elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
 # scalars, positions and documents, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
 WIDE = re.compile(r"kernelI\w*Li8E|of_pieces_kernel|attention(_backward)?_kernel")
-NARROW = {"norm": 22, "norm_backward": 22, "columns": 5, "update": 29, "elementwise": 9, "tokens": 10, "loss": 7, "quantize": None, "movement": None,
+NARROW = {"norm": 22, "norm_backward": 22, "columns": 5, "update": 29, "elementwise": 9, "tokens": 10, "loss": 8, "quantize": None, "movement": None,
           "any_type": None, "attention": 26, "attention_backward": 24, "attention_plain": 23}
 # A kernel by its name, as c++filt has it without namespaces: its registers, how often its longest loop does 8 elements, and the
 # most instructions of that loop for 8 elements, by architecture; where a number follows, of the loop before which so many are
@@ -53,6 +53,8 @@ LOOPS = [
     ("elementwise", r"each_kernel<8, SwiGluBackwardOf<Bf16>>", 32, 1, {"80": 145, "90a": 145}),
     ("elementwise", r"each_kernel<8, GeluBackwardOf<Bf16>>", 32, 1, {"80": 145, "90a": 145}),
     ("elementwise", r"each_kernel<8, InWholeChunks<BiasOf<Bf16, Gelu<Bf16>>>>", 32, 1, {"80": 121, "90a": 120}),
+    ("loss", r"cross_entropy_gradient_kernel<(512|1024), 8, Bf16, Bf16>", 64, 4, {"80": 51, "90a": 51}),  # over a row for its sum
+    ("loss", r"cross_entropy_gradient_kernel<(512|1024), 8, Bf16, Bf16>", 64, 2, {"80": 44, "90a": 44}, 2),  # over a row for the gradient
 ]
 
 

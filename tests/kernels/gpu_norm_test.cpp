@@ -207,6 +207,7 @@ void hold_losses_to_double(double of_z, double of_d) {
     }
 }
 TEST(GpuLoss, EveryPathAgreesWithDouble) { hold_losses_to_double<float>(1e-6, 1e-6); }
+TEST(GpuLoss, OfBfloat16AgreesWithDouble) { hold_losses_to_double<Bf16>(3e-6, 0x1p-8); }
 
 // Rows of one and of four bytes a thread's access, that a block of 256 threads has and one of 1,024, that fit into shared memory
 // and that do not; with padding.
@@ -256,6 +257,10 @@ void hold_gradients_to_double(const std::vector<Shape>& shapes, double of_z, dou
 }
 TEST(GpuLoss, WithTheGradientInOneKernel) {
     hold_gradients_to_double<float>({{5, 8}, {9, 7}, {4, 1025}, {3, 8192}, {3, 8200}, {2, 41000}, {2, 43008}}, 1e-6, 1e-6);
+}
+TEST(GpuLoss, WithTheGradientInOneKernelOfBfloat16) {
+    hold_gradients_to_double<Bf16>({{5, 8}, {9, 7}, {4, 1025}, {3, 8192}, {3, 8200}, {2, 50304}, {2, 60000}, {2, 90008}}, 3e-6,
+                                   0x1p-8);
 }
 
 // More rows of the table than blocks share and more tokens than a block lists at once; more columns than one block has.
