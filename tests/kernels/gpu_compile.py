@@ -55,6 +55,8 @@ LOOPS = [
     ("elementwise", r"each_kernel<8, InWholeChunks<BiasOf<Bf16, Gelu<Bf16>>>>", 32, 1, {"80": 121, "90a": 120}),
     ("loss", r"cross_entropy_gradient_kernel<(512|1024), 8, Bf16, Bf16>", 64, 4, {"80": 51, "90a": 51}),  # over a row for its sum
     ("loss", r"cross_entropy_gradient_kernel<(512|1024), 8, Bf16, Bf16>", 64, 2, {"80": 44, "90a": 44}, 2),  # over a row for the gradient
+    ("update", r"squares_kernel<8>", 42, 4, {"80": 24, "90a": 25}),
+    ("update", r"adamw_kernel<8, float>", 64, 1, {"80": 650, "90a": 642}),
     ("tokens", r"embedding_backward_kernel<8, Bf16>", 64, 1, {"80": 420, "90a": 470}),  # of 2,048 tokens
 ]
 
