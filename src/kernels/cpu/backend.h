@@ -81,9 +81,11 @@ struct Backend {
     }
     static int64_t sum_rows_workspace_bytes(int64_t, int64_t) { return 0; }
     static int64_t row_sums_workspace_bytes(int64_t, int64_t n, int threads) { return cpu::row_sums_workspace_bytes(n, threads); }
+    template <class S>
     static int64_t rms_norm_backward_workspace_bytes(int64_t, int64_t n, int threads) {
         return cpu::rms_norm_backward_workspace_bytes(n, threads);
     }
+    template <class S>
     static int64_t layer_norm_backward_workspace_bytes(int64_t, int64_t n, int threads) {
         return cpu::layer_norm_backward_workspace_bytes(n, threads);
     }

@@ -28,16 +28,6 @@ __device__ __forceinline__ void write_rows(const T* from, int head_dim, int begi
     }
 }
 
-__device__ __forceinline__ float power_of_two(float x) {
-#if defined(__CUDA_ARCH__)
-    float out;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-    return out;
-#else
-    return exp2f(x);
-#endif
-}
-
 // The part of `left` operands from 16 rows and 16 columns that begin at x, and that of two `right` ones, of 16 columns of the
 // sum, from x whose rows are what is summed over: both have one pattern.
 template <bool transposed, int D, class T>

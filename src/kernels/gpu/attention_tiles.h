@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels::gpu {
 
-inline constexpr float kInfinity = __builtin_huge_valf(), kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
+inline constexpr float kInfinity = __builtin_huge_valf(), kLn2 = 0.693147180559945309f;
 
 // Of the positions and documents of some tokens.
 struct alignas(16) Bounds {

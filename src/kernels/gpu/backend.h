@@ -80,11 +80,13 @@ struct Backend {
     static int64_t sum_of_squares_workspace_bytes(int64_t n) { return gpu::sum_of_squares_workspace_bytes(n); }
     static int64_t sum_rows_workspace_bytes(int64_t rows, int64_t n) { return gpu::sum_rows_workspace_bytes(rows, n); }
     static int64_t row_sums_workspace_bytes(int64_t rows, int64_t n, int) { return gpu::sum_rows_workspace_bytes(rows, n); }
+    template <class S>
     static int64_t rms_norm_backward_workspace_bytes(int64_t rows, int64_t n, int) {
-        return norm_backward_workspace_bytes(rows, n, 1);
+        return norm_backward_workspace_bytes(rows, n, 1, sizeof(S));
     }
+    template <class S>
     static int64_t layer_norm_backward_workspace_bytes(int64_t rows, int64_t n, int) {
-        return norm_backward_workspace_bytes(rows, n, 2);
+        return norm_backward_workspace_bytes(rows, n, 2, sizeof(S));
     }
 };
 

@@ -5,6 +5,7 @@
 //   - Memory is read and written through load() and store(), 16 bytes at a time where the data allows it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include "kernels/gpu/types.h"
 
 // UNROLL, NO_UNROLL: before a loop that has few and a known number of turns; before one that hardly ever runs.
+// UNROLL_BY(count): before a loop whose loads shall be on their way `count` at a time.
 // CHECK_ALIGNMENT: refuses an address that is no multiple, where an emulator can.
 // SHARED_MEMORY: the bytes that a launch asks for, as an array of T in a kernel.
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -21,6 +23,12 @@
 #include <cuda_runtime.h>
 #endif
 #define UNROLL _Pragma("unroll")
+#if defined(__HIPCC__)
+#define UNROLL_BY(count)  // clang warns where it does not
+#else
+#define LOCKSTEP_PRAGMA(words) _Pragma(#words)
+#define UNROLL_BY(count) LOCKSTEP_PRAGMA(unroll count)
+#endif
 #define NO_UNROLL _Pragma("unroll 1")
 #define CHECK_ALIGNMENT(address, bytes)
 #define SHARED_MEMORY(T, name)                                     \
@@ -37,6 +45,7 @@
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 #define UNROLL
+#define UNROLL_BY(count)
 #define NO_UNROLL
 #define CHECK_ALIGNMENT(address, bytes) ::lockstep::kernels::gpu::emulator::check_alignment(address, bytes)
 #define SHARED_MEMORY(T, name) T* const name = reinterpret_cast<T*>(::lockstep::kernels::gpu::emulator::shared_memory())
@@ -150,6 +159,78 @@ __device__ __forceinline__ T narrow(float x) {
     return static_cast<T>(x);
 }
 
+// Two elements of 16 bits, the lower half of the word first.
+template <class T>
+__device__ __forceinline__ void unpack(uint32_t word, float& low, float& high) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+        low = std::bit_cast<float>(word << 16), high = std::bit_cast<float>(word & 0xffff0000u);
+    } else {
+        T both[2];
+        memcpy(both, &word, sizeof both);
+        low = widen(both[0]), high = widen(both[1]);
+    }
+}
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+    uint32_t word;
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, Bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#else
+    const T both[2] = {narrow<T>(low), narrow<T>(high)};
+    memcpy(&word, both, sizeof word);
+#endif
+    return word;
+}
+
+// 2^x, 1 / x and 1 / sqrt(x) within two units of the last place, without a branch. What is below 2^-126 may be 0.
+__device__ __forceinline__ float power_of_two(float x) {
+#if defined(__CUDA_ARCH__)
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return exp2f(x);
+#endif
+}
+__device__ __forceinline__ float reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+    float out;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return 1.0f / x;
+#endif
+}
+__device__ __forceinline__ float inverse_root(float x) {
+#if defined(__CUDA_ARCH__)
+    float out;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#else
+    return 1.0f / sqrtf(x);
+#endif
+}
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// e^(x - shift) and 1 / (1 + e^-x). T: how the data is stored. In 16 bits nobody sees a difference of two units of a float's last
+// place.
+template <class T>
+__device__ __forceinline__ float exponential(float x, float shift) {
+    if constexpr (sizeof(T) == 2) return power_of_two((x - shift) * kLog2E);
+    else return expf(x - shift);
+}
+template <class T>
+__device__ __forceinline__ float sigmoid(float x) {
+    if constexpr (sizeof(T) == 2) return reciprocal(1.0f + power_of_two(x * -kLog2E));
+    else return 1.0f / (1.0f + expf(-x));
+}
+template <class T>
+__device__ __forceinline__ float inverse_root(float x) {
+    if constexpr (sizeof(T) == 2) return inverse_root(x);
+    else return 1.0f / sqrtf(x);
+}
+
 // W elements that lie side by side, in float.
 template <int W>
 struct Floats {
@@ -201,12 +282,35 @@ __device__ __forceinline__ void store_stored(T* p, const Stored<W, T>& x) {
     }
 }
 
-// The same in float.
+// The same in float. Elements of 16 bits are converted by words of two.
+template <int W, class T>
+inline constexpr bool kIsPacked = sizeof(T) == 2 && !std::is_integral_v<T> && W % 2 == 0;
 template <int W, class T>
 __device__ __forceinline__ Floats<W> widened(const Stored<W, T>& x) {
     Floats<W> out;
-    UNROLL
-    for (int i = 0; i < W; ++i) out[i] = widen(x.v[i]);
+    if constexpr (kIsPacked<W, T>) {
+        uint32_t words[W / 2];
+        memcpy(words, x.v, sizeof words);
+        UNROLL
+        for (int i = 0; i < W / 2; ++i) unpack<T>(words[i], out[2 * i], out[2 * i + 1]);
+    } else {
+        UNROLL
+        for (int i = 0; i < W; ++i) out[i] = widen(x.v[i]);
+    }
+    return out;
+}
+template <int W, class T>
+__device__ __forceinline__ Stored<W, T> narrowed(const Floats<W>& x) {
+    Stored<W, T> out;
+    if constexpr (kIsPacked<W, T>) {
+        uint32_t words[W / 2];
+        UNROLL
+        for (int i = 0; i < W / 2; ++i) words[i] = pack<T>(x[2 * i], x[2 * i + 1]);
+        memcpy(out.v, words, sizeof words);
+    } else {
+        UNROLL
+        for (int i = 0; i < W; ++i) out.v[i] = narrow<T>(x[i]);
+    }
     return out;
 }
 template <int W, class T>
@@ -215,10 +319,7 @@ __device__ __forceinline__ Floats<W> load(const T* p) {
 }
 template <int W, class T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& x) {
-    Stored<W, T> held;
-    UNROLL
-    for (int i = 0; i < W; ++i) held.v[i] = narrow<T>(x[i]);
-    store_stored(p, held);
+    store_stored(p, narrowed<W, T>(x));
 }
 
 // In accesses of 16 bytes, for a kernel whose stores the compiler takes apart.
@@ -226,9 +327,7 @@ template <int W, class T>
 __device__ __forceinline__ void store_whole(T* p, const Floats<W>& x) {
 #if defined(__CUDA_ARCH__)
     if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
-        Stored<W, T> held;
-        UNROLL
-        for (int i = 0; i < W; ++i) held.v[i] = narrow<T>(x[i]);
+        const Stored<W, T> held = narrowed<W, T>(x);
         Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
         memcpy(chunks, held.v, sizeof held.v);
         UNROLL
@@ -250,6 +349,7 @@ template <int W, class T>
 class Waiting {
 public:
     Waiting() = default;
+    __device__ explicit Waiting(const Stored<W, T>& x) { memcpy(pieces_, x.v, sizeof x.v); }
     __device__ explicit Waiting(const T* p) {
         CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
         UNROLL

@@ -52,4 +52,24 @@ void for_each(Stream stream, int64_t n, bool wide, const F& f) {
     if (n > 0) launch(each_kernel<kWide, F>, grid_of_elements(n, true), stream, n, f);
 }
 
+// f(first row, elements) on parts of `rows` rows [n] of fewer than 2^31 elements each, which are divided into rows by 32 bits. A
+// division of 64 bits takes the registers that the elements need, and several times as long.
+template <class F>
+void for_parts_of_rows(int64_t rows, int64_t n, F f) {
+    const int64_t most = n > 0 && n <= INT32_MAX ? INT32_MAX / n : rows;
+    for (int64_t first = 0; first < rows; first += most) f(first, (rows - first < most ? rows - first : most) * n);
+}
+// functor(first row) on each part.
+template <class F>
+void for_each_of_rows(Stream stream, int64_t rows, int64_t n, const F& functor) {
+    for_parts_of_rows(rows, n, [&](int64_t first, int64_t elements) { for_each(stream, elements, functor(first)); });
+}
+template <class F>
+void for_each_of_rows(Stream stream, int64_t rows, int64_t n, bool wide, const F& functor) {
+    if (!wide) return for_each_of_rows(stream, rows, n, functor);
+    for_parts_of_rows(rows, n, [&](int64_t first, int64_t elements) {
+        for_each(stream, elements, true, InWholeChunks<decltype(functor(first))>{functor(first)});
+    });
+}
+
 }  // namespace lockstep::kernels::gpu

@@ -92,7 +92,7 @@ struct SwiGluOf {
         const Floats<W> g = load<W>(gate + i), u = load<W>(up + i);
         Floats<W> out;
         UNROLL
-        for (int j = 0; j < W; ++j) out[j] = g[j] * sigmoid(g[j]) * u[j];
+        for (int j = 0; j < W; ++j) out[j] = g[j] * sigmoid<T>(g[j]) * u[j];
         store(y + i, out);
     }
 };
@@ -104,24 +104,21 @@ struct SwiGluBackwardOf {
     template <int W>
     __device__ void at(int64_t i) const {
         const Floats<W> d = load<W>(dy + i), g = load<W>(gate + i), u = load<W>(up + i);
-        Floats<W> of_gate, of_up;
+        Floats<W> of_gate, of_up, again;
         UNROLL
         for (int j = 0; j < W; ++j) {
-            const float s = sigmoid(g[j]);
+            const float s = sigmoid<T>(g[j]);
             of_up[j] = d[j] * g[j] * s;
             of_gate[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
+            again[j] = g[j] * s * u[j];
         }
         store(d_gate + i, of_gate);
         store(d_up + i, of_up);
-        if (!y) return;
-        UNROLL
-        for (int j = 0; j < W; ++j) of_up[j] = g[j] * sigmoid(g[j]) * u[j];
-        store(y + i, of_up);
+        if (y) store(y + i, again);
     }
 };
 
-// Gate and up of a row [n] are one behind the other. Of fewer than 2^31 elements: a division of 64 bits takes the registers
-// that the elements need.
+// Gate and up of a row [n] are one behind the other.
 template <class T>
 struct SwiGluPackedOf {
     const T* both;
@@ -145,32 +142,22 @@ struct SwiGluPackedBackwardOf {
             .template at<W>(0);
     }
 };
-// functor(first row) on the rows from there, each time of fewer than 2^31 elements.
-template <class F>
-void for_each_of_rows(Stream stream, int64_t rows, int64_t n, bool wide, const F& functor) {
-    const int64_t most = n > 0 ? INT32_MAX / n : rows;
-    for (int64_t first = 0; first < rows; first += most) {
-        const int64_t elements = (rows - first < most ? rows - first : most) * n;
-        if (wide) for_each(stream, elements, true, InWholeChunks<decltype(functor(first))>{functor(first)});
-        else for_each(stream, elements, functor(first));
-    }
-}
-
 struct Same {
     __device__ float operator()(float x) const { return x; }
 };
+template <class T>
 struct Gelu {
-    __device__ float operator()(float x) const { return x * gelu_share(x); }
+    __device__ float operator()(float x) const { return x * gelu_share<T>(x); }
 };
 // y = f(x + b).
 template <class T, class F>
 struct BiasOf {
     const T *x, *b;
-    int64_t n;
+    uint32_t n;
     T* y;
     template <int W>
     __device__ void at(int64_t i) const {
-        const Floats<W> of_column = load<W>(b + i % n);
+        const Floats<W> of_column = load<W>(b + static_cast<uint32_t>(i) % n);
         Floats<W> v = load<W>(x + i);
         UNROLL
         for (int j = 0; j < W; ++j) v[j] = F()(v[j] + of_column[j]);
@@ -187,7 +174,7 @@ struct GeluBackwardOf {
         Floats<W> d = load<W>(dy + i);
         const Floats<W> v = load<W>(x + i);
         UNROLL
-        for (int j = 0; j < W; ++j) d[j] *= gelu_slope(v[j]);
+        for (int j = 0; j < W; ++j) d[j] *= gelu_slope<T>(v[j]);
         store(dx + i, d);
     }
 };
@@ -241,15 +228,19 @@ void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy,
 }
 template <class T>
 void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
-    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Same>{x, b, n, y});
+    for_each_of_rows(stream, rows, n, is_wide(n, x, b, y), [&](int64_t first) {
+        return BiasOf<T, Same>{x + first * n, b, static_cast<uint32_t>(n), y + first * n};
+    });
 }
 template <class T>
 void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
-    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Gelu>{x, b, n, y});
+    for_each_of_rows(stream, rows, n, is_wide(n, x, b, y), [&](int64_t first) {
+        return BiasOf<T, Gelu<T>>{x + first * n, b, static_cast<uint32_t>(n), y + first * n};
+    });
 }
 template <class T>
 void gelu(Stream stream, int64_t n, const T* x, T* y) {
-    for_each(stream, n, is_wide(0, x, y), MapOf<T, Gelu>{{}, x, y});
+    for_each(stream, n, is_wide(0, x, y), MapOf<T, Gelu<T>>{{}, x, y});
 }
 template <class T>
 void gelu_backward(Stream stream, int64_t n, const T* dy, const T* x, T* dx) {

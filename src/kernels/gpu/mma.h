@@ -18,26 +18,6 @@ inline constexpr int kStages = 1;  // copies are done at once
 inline constexpr int kStages = 2;
 #endif
 
-// Of the word's two elements.
-template <class T>
-__device__ __forceinline__ void unpack(uint32_t word, float& low, float& high) {
-    T both[2];
-    memcpy(both, &word, sizeof both);
-    low = widen(both[0]), high = widen(both[1]);
-}
-template <class T>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-    uint32_t word;
-#if defined(__CUDA_ARCH__)
-    if constexpr (std::is_same_v<T, Bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#else
-    const T both[2] = {narrow<T>(low), narrow<T>(high)};
-    memcpy(&word, both, sizeof word);
-#endif
-    return word;
-}
-
 namespace emulated {
 
 // sum += left right, where word_of(lane, i) is word i of what a lane holds: four of left, two of right.

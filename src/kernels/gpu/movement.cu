@@ -30,15 +30,26 @@ __device__ __forceinline__ void move(const void* from, void* to, int64_t from_by
 }
 
 template <class Unit>
-struct RowsMoved {
-    RowsOfBytes rows;
+struct Moved {
     const void* from;
     void* to;
     template <int W>
     __device__ void at(int64_t i) const {
-        const int64_t units = rows.bytes / static_cast<int64_t>(sizeof(Unit)), row = i / units,
-                      column = i % units * static_cast<int64_t>(sizeof(Unit));
-        move<Unit>(from, to, row * rows.from_stride + column, row * rows.to_stride + column);
+        const int64_t bytes = i * static_cast<int64_t>(sizeof(Unit));
+        move<Unit>(from, to, bytes, bytes);
+    }
+};
+template <class Unit>
+struct RowsMoved {
+    uint32_t units;  // of a row
+    int64_t from_stride, to_stride;
+    const void* from;
+    void* to;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const uint32_t row = static_cast<uint32_t>(i) / units, column = static_cast<uint32_t>(i) % units;
+        const int64_t bytes = column * static_cast<int64_t>(sizeof(Unit));
+        move<Unit>(from, to, row * from_stride + bytes, row * to_stride + bytes);
     }
 };
 
@@ -154,7 +165,14 @@ void copy_rows(Stream stream, const RowsOfBytes& rows, const void* from, void* t
     if (from == to || rows.count == 0 || rows.bytes == 0) return;
     const auto strides = static_cast<uintptr_t>(rows.count > 1 ? rows.from_stride | rows.to_stride : 0);
     by_unit(bits_of(from, to) | static_cast<uintptr_t>(rows.bytes) | strides, [&]<class Unit>(Unit) {
-        for_each(stream, rows.count * (rows.bytes / static_cast<int64_t>(sizeof(Unit))), RowsMoved<Unit>{rows, from, to});
+        const int64_t units = rows.bytes / static_cast<int64_t>(sizeof(Unit));
+        const bool are_together = rows.from_stride == rows.bytes && rows.to_stride == rows.bytes;
+        if (rows.count == 1 || are_together) return for_each(stream, rows.count * units, Moved<Unit>{from, to});
+        for_each_of_rows(stream, rows.count, units, [&](int64_t first) {
+            return RowsMoved<Unit>{static_cast<uint32_t>(units), rows.from_stride, rows.to_stride,
+                                   static_cast<const char*>(from) + first * rows.from_stride,
+                                   static_cast<char*>(to) + first * rows.to_stride};
+        });
     });
 }
 void copy(Stream stream, int64_t bytes, const void* from, void* to) { copy_rows(stream, {1, bytes, 0, 0}, from, to); }

@@ -10,43 +10,61 @@ template <class S, class T>
 struct EmbeddingOf {
     const int32_t* ids;
     const T* table;
-    int64_t first_id, rows, hidden;
+    int64_t first_id, rows;
+    uint32_t hidden;
     S* out;
     template <int W>
     __device__ void at(int64_t i) const {
-        const int64_t row = ids[i / hidden] - first_id;
+        const uint32_t token = static_cast<uint32_t>(i) / hidden;
+        const int64_t row = ids[token] - first_id;
         Floats<W> x = {};
-        if (row >= 0 && row < rows) x = load<W>(table + row * hidden + i % hidden);
+        if (row >= 0 && row < rows) x = load<W>(table + row * hidden + (static_cast<uint32_t>(i) - token * hidden));
         store(out + i, x);
     }
 };
 
-constexpr int64_t kIdBlocks = 1024;  // that share the ids of the vocabulary between them
-constexpr int kOfThread = 8, kListed = kEachThreads * kOfThread;
+constexpr uint32_t kIdBlocks = 1024;  // that share the ids of the vocabulary between them; a power of two
+constexpr int kOfThread = 8, kListed = kEachThreads * kOfThread, kWarps = kEachThreads / kLanes;
 
 // Of kListed tokens those whose ids a block has, in order: each with its row, and with its place among those of its row.
 struct Listed {
     int *token, *row, *next;  // next: the entry with the next token of the row, or -1
-    int *is_first, *counts;   // counts: of a thread
+    int *is_first, *counts;   // counts: of a warp
 
-    static constexpr unsigned kBytes = (4 * kListed + kEachThreads) * sizeof(int);
+    static constexpr unsigned kBytes = (4 * kListed + kWarps) * sizeof(int);
     __device__ explicit Listed(int* shared)
         : token(shared), row(token + kListed), next(row + kListed), is_first(next + kListed), counts(is_first + kListed) {}
 
-    // For tokens from `begin` on; is_own(row). Their number.
+    // For tokens from `begin` on, of which a thread looks at kOfThread; is_own(row). Their number.
     template <class RowOf, class IsOwn>
     __device__ int find(int64_t begin, int64_t tokens, RowOf row_of, IsOwn is_own) const {
-        const int own = static_cast<int>(thread());
-        const int64_t first = begin + own * kOfThread;
-        int found = 0, before = 0, all = 0;
-        for (int j = 0; j < kOfThread; ++j) found += first + j < tokens && is_own(row_of(first + j)) ? 1 : 0;
+        const int own = static_cast<int>(thread()), lane = own % kLanes, warp = own / kLanes, first = own * kOfThread;
+        const int64_t left = tokens - begin;
+        uint32_t rows[kOfThread];
+        bool is_mine[kOfThread];
+        int found = 0;
+        UNROLL
+        for (int j = 0; j < kOfThread; ++j) {
+            rows[j] = first + j < left ? row_of(begin + first + j) : 0;
+            is_mine[j] = first + j < left && is_own(rows[j]);
+            found += is_mine[j] ? 1 : 0;
+        }
+        int before = 0, all = found;  // of lanes below this one, and of those that have exchanged
+        UNROLL
+        for (int mask = 1; mask < kLanes; mask *= 2) {
+            const int other = shuffle_xor(all, mask);
+            before += lane & mask ? other : 0, all += other;
+        }
         block_barrier();  // the last list has been read
-        counts[own] = found;
+        if (lane == 0) counts[warp] = all;
         block_barrier();
-        for (int t = 0; t < kEachThreads; ++t) before += t < own ? counts[t] : 0, all += counts[t];
-        for (int j = 0; j < kOfThread && found > 0; ++j) {
-            if (first + j >= tokens || !is_own(row_of(first + j))) continue;
-            token[before] = static_cast<int>(first - begin) + j, row[before] = static_cast<int>(row_of(first + j)), ++before;
+        all = 0;
+        UNROLL
+        for (int w = 0; w < kWarps; ++w) before += w < warp ? counts[w] : 0, all += counts[w];
+        UNROLL
+        for (int j = 0; j < kOfThread; ++j) {
+            if (!is_mine[j]) continue;
+            token[before] = first + j, row[before] = static_cast<int>(rows[j]), ++before;
         }
         block_barrier();
         for (int entry = own; entry < all; entry += kEachThreads) {
@@ -62,23 +80,24 @@ struct Listed {
 };
 
 // A block has a part of the columns and of the ids:
-// nobody else adds to its rows, and each has one order of sums, that of tokens.
+// nobody else adds to its rows, and each has one order of sums, that of tokens. Rows are counted from first_id; ids before it and
+// beyond `rows` are larger.
 template <int W, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
-    embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t column_blocks, const int32_t* ids, int64_t first_id,
-                              int64_t rows, const T* d_out, bool adds, float* d_table) {
+    embedding_backward_kernel(int64_t tokens, int64_t hidden, unsigned column_blocks, const int32_t* ids, uint32_t first_id,
+                              uint32_t rows, const T* d_out, bool adds, float* d_table) {
     constexpr int kAhead = 4;  // gradients that are on their way at once
     SHARED_MEMORY(int, shared);
     const Listed list(shared);
-    const int64_t part = block() / column_blocks, parts = blocks() / column_blocks;
-    const int64_t i = (block() % column_blocks * kEachThreads + thread()) * W;
+    const uint32_t part = block() / column_blocks, parts = blocks() / column_blocks;
+    const int64_t i = static_cast<int64_t>(block() % column_blocks * kEachThreads + thread()) * W;
     if (!adds && i < hidden) {
-        for (int64_t row = part; row < rows; row += parts) store(d_table + row * hidden + i, Floats<W>{});
+        for (uint32_t row = part; row < rows; row += parts) store(d_table + row * hidden + i, Floats<W>{});
     }
     for (int64_t begin = 0; begin < tokens; begin += kListed) {
         const int count = list.find(
-            begin, tokens, [&](int64_t t) { return ids[t] - first_id; },
-            [&](int64_t row) { return row >= 0 && row < rows && row % parts == part; });
+            begin, tokens, [&](int64_t t) { return static_cast<uint32_t>(ids[t]) - first_id; },
+            [&](uint32_t row) { return row < rows && (row & (parts - 1)) == part; });
         if (i >= hidden) continue;
         for (int entry = 0; entry < count; ++entry) {
             if (!list.is_first[entry]) continue;
@@ -120,7 +139,7 @@ __device__ __forceinline__ void sine_cosine(double angle, float& sine, float& co
 // Of W pairs of a head.
 template <class T>
 struct RopeOf {
-    int64_t heads, half;
+    uint32_t heads, half;
     const T* x;
     const int32_t* positions;
     Frequencies frequencies;
@@ -128,7 +147,8 @@ struct RopeOf {
     T* out;
     template <int W>
     __device__ void at(int64_t i) const {
-        const int64_t head = i / half, first = i % half, from = head * 2 * half + first;
+        const uint32_t head = static_cast<uint32_t>(i) / half, first = static_cast<uint32_t>(i) % half;
+        const int64_t from = static_cast<int64_t>(head) * 2 * half + first;
         const double position = positions[head / heads];
         Floats<W> a = load<W>(x + from), b = load<W>(x + from + half);
         UNROLL
@@ -221,6 +241,10 @@ void move_qkv(Stream stream, const QkvShape& s, T* qkv, const int32_t* positions
     }
 }
 
+DropoutMask from_row(DropoutMask mask, int64_t row) {
+    if (mask.noise) mask.noise += row;
+    return mask;
+}
 // `x` with what is dropped as 0; elements from `column` on of a row.
 template <int W>
 __device__ __forceinline__ Floats<W> kept(const DropoutMask& mask, int64_t row, int64_t column, Floats<W> x) {
@@ -236,19 +260,19 @@ __device__ __forceinline__ Floats<W> kept(const DropoutMask& mask, int64_t row, 
 
 template <class T>
 struct DropoutOf {
-    int64_t n;
+    uint32_t n;
     const T* x;
     DropoutMask mask;
     T* y;
     template <int W>
     __device__ void at(int64_t i) const {
-        store(y + i, kept(mask, i / n, i % n, load<W>(x + i)));
+        store(y + i, kept(mask, static_cast<uint32_t>(i) / n, static_cast<uint32_t>(i) % n, load<W>(x + i)));
     }
 };
 
 template <class S, class T>
 struct BiasDropoutAddOf {
-    int64_t n;
+    uint32_t n;
     const S* x;
     const T* b;
     const S* residual;
@@ -257,10 +281,11 @@ struct BiasDropoutAddOf {
     template <int W>
     __device__ void at(int64_t i) const {
         Floats<W> v = load<W>(x + i), sum = load<W>(residual + i);
-        const Floats<W> of_column = load<W>(b + i % n);
+        const uint32_t row = static_cast<uint32_t>(i) / n, column = static_cast<uint32_t>(i) % n;
+        const Floats<W> of_column = load<W>(b + column);
         UNROLL
         for (int j = 0; j < W; ++j) v[j] += of_column[j];
-        if (mask.noise) v = kept(mask, i / n, i % n, v);
+        if (mask.noise) v = kept(mask, row, column, v);
         UNROLL
         for (int j = 0; j < W; ++j) sum[j] += v[j];
         store(y + i, sum);
@@ -269,13 +294,13 @@ struct BiasDropoutAddOf {
 
 template <class T>
 struct MaskPaddingOf {
-    int64_t n, valid;
+    uint32_t n, valid;
     float fill;
     const T* x;
     T* out;
     template <int W>
     __device__ void at(int64_t i) const {
-        const int64_t column = i % n;
+        const uint32_t column = static_cast<uint32_t>(i) % n;
         Floats<W> v = load<W>(x + i);
         UNROLL
         for (int j = 0; j < W; ++j) v[j] = column + j < valid ? v[j] : fill;
@@ -288,7 +313,9 @@ struct MaskPaddingOf {
 template <class S, class T>
 void embedding(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows, const T* table,
                S* out) {
-    for_each(stream, tokens * hidden, is_wide(hidden, table, out), EmbeddingOf<S, T>{ids, table, first_id, rows, hidden, out});
+    for_each_of_rows(stream, tokens, hidden, is_wide(hidden, table, out), [&](int64_t first) {
+        return EmbeddingOf<S, T>{ids + first, table, first_id, rows, static_cast<uint32_t>(hidden), out + first * hidden};
+    });
 }
 
 template <class T>
@@ -296,16 +323,20 @@ void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int
                         const T* d_out, float* d_table, bool adds) {
     const bool wide = is_wide(hidden, d_out, d_table);
     const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), column_blocks = (hidden + a_block - 1) / a_block;
-    const Grid grid = {static_cast<unsigned>(column_blocks * (rows < kIdBlocks ? rows : kIdBlocks)), kEachThreads,
-                       Listed::kBytes};
-    if (grid.blocks == 0) return;
-    launch(wide ? embedding_backward_kernel<kWide, T> : embedding_backward_kernel<1, T>, grid, stream, tokens, hidden,
-           column_blocks, ids, first_id, rows, d_out, adds, d_table);
+    if (rows * column_blocks == 0) return;
+    const uint32_t parts = rows < kIdBlocks ? std::bit_floor(static_cast<uint32_t>(rows)) : kIdBlocks;
+    launch(wide ? embedding_backward_kernel<kWide, T> : embedding_backward_kernel<1, T>,
+           {static_cast<unsigned>(column_blocks * parts), kEachThreads, Listed::kBytes}, stream, tokens, hidden, column_blocks,
+           ids, first_id, rows, d_out, adds, d_table);
 }
 template <class T>
 void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x, const int32_t* positions,
           const Frequencies& frequencies, float sign, T* out) {
-    for_each(stream, tokens * heads * half, is_wide(half, x, out), RopeOf<T>{heads, half, x, positions, frequencies, sign, out});
+    for_each_of_rows(stream, tokens, heads * half, is_wide(half, x, out), [&](int64_t first) {
+        const int64_t at = first * heads * 2 * half;
+        return RopeOf<T>{
+            static_cast<uint32_t>(heads), static_cast<uint32_t>(half), x + at, positions + first, frequencies, sign, out + at};
+    });
 }
 template <class T>
 void split_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
@@ -319,16 +350,23 @@ void join_qkv(Stream stream, const QkvShape& shape, const T* q, const T* k, cons
 }
 template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y) {
-    for_each(stream, rows * n, is_wide(n, x, y), DropoutOf<T>{n, x, mask, y});
+    for_each_of_rows(stream, rows, n, is_wide(n, x, y), [&](int64_t first) {
+        return DropoutOf<T>{static_cast<uint32_t>(n), x + first * n, from_row(mask, first), y + first * n};
+    });
 }
 template <class S, class T>
 void bias_dropout_add(Stream stream, int64_t rows, int64_t n, const S* x, const T* b, const S* residual, const DropoutMask& mask,
                       S* y) {
-    for_each(stream, rows * n, is_wide(n, x, b, residual, y), BiasDropoutAddOf<S, T>{n, x, b, residual, mask, y});
+    for_each_of_rows(stream, rows, n, is_wide(n, x, b, residual, y), [&](int64_t first) {
+        const int64_t at = first * n;
+        return BiasDropoutAddOf<S, T>{static_cast<uint32_t>(n), x + at, b, residual + at, from_row(mask, first), y + at};
+    });
 }
 template <class T>
 void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float fill, const T* x, T* out) {
-    for_each(stream, rows * n, is_wide(n, x, out), MaskPaddingOf<T>{n, valid, fill, x, out});
+    for_each_of_rows(stream, rows, n, is_wide(n, x, out), [&](int64_t first) {
+        return MaskPaddingOf<T>{static_cast<uint32_t>(n), static_cast<uint32_t>(valid), fill, x + first * n, out + first * n};
+    });
 }
 
 #define COPY(T)                                                                                                                 \

@@ -2,6 +2,7 @@
 // which each has a copy. A new type is added to these lists.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bfloat16.h"
@@ -11,6 +12,9 @@ namespace lockstep::kernels::gpu {
 
 // The vendor's handle of a queue; the emulator needs none.
 using Stream = void*;
+
+// Of an H100. Where sums depend on the number of blocks, that is a multiple of this on every device, so that they have one order.
+inline constexpr int kProcessors = 132;
 
 // Everything is stored as T.
 #define LOCKSTEP_OF_ONE_TYPE(COPY) COPY(float) COPY(Bf16) COPY(F16)

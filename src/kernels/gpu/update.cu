@@ -8,20 +8,25 @@ namespace {
 // Where the scalars are in a control, as StepControl::read has them.
 enum Control { kLr, kClip, kCommit, kBiasCorrection1, kBiasCorrection2 };
 
+constexpr int kAdamBlocks = 4;  // in a processor
+
 // As the loop over elements needs them.
 struct Factors {
     float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
-    __device__ Factors(const AdamStep& s, const double* control)
-        : grad_scale(static_cast<float>(control[kClip])),
-          keep(static_cast<float>(1 - control[kLr] * s.weight_decay)),
-          one_minus_beta1(static_cast<float>(1 - s.beta1)),
-          beta2(static_cast<float>(s.beta2)),
-          one_minus_beta2(static_cast<float>(1 - s.beta2)),
-          root_correction(static_cast<float>(1 / sqrt(control[kBiasCorrection2]))),
-          eps(static_cast<float>(s.eps)),
-          step_size(static_cast<float>(control[kLr] / control[kBiasCorrection1])),
-          l2(s.l2) {}
 };
+__device__ Factors factors_of(const AdamStep& s, const double* control) {
+    Factors f;
+    f.grad_scale = static_cast<float>(control[kClip]);
+    f.keep = static_cast<float>(1 - control[kLr] * s.weight_decay);
+    f.one_minus_beta1 = static_cast<float>(1 - s.beta1);
+    f.beta2 = static_cast<float>(s.beta2);
+    f.one_minus_beta2 = static_cast<float>(1 - s.beta2);
+    f.root_correction = static_cast<float>(1 / sqrt(control[kBiasCorrection2]));
+    f.eps = static_cast<float>(s.eps);
+    f.step_size = static_cast<float>(control[kLr] / control[kBiasCorrection1]);
+    f.l2 = s.l2;
+    return f;
+}
 
 template <class S, class T>
 struct AdamOf {
@@ -48,11 +53,15 @@ struct AdamOf {
     }
 };
 
-// A thread works out the factors once.
+// All blocks are in the processors at once, and each goes on to other elements. One thread of a block works out the factors.
 template <int W, class S, class T>
-__global__ void __launch_bounds__(kEachThreads, 4)
+__global__ void __launch_bounds__(kEachThreads, kAdamBlocks)
     adamw_kernel(int64_t n, AdamStep step, const double* control, const float* g, S* w, S* m, S* v, T* narrow) {
-    if (control[kCommit] != 0) for_own<W>(n, AdamOf<S, T>{Factors(step, control), g, w, m, v, narrow});
+    __shared__ Factors factors;
+    if (control[kCommit] == 0) return;
+    if (thread() == 0) factors = factors_of(step, control);
+    block_barrier();
+    for_own<W>(n, AdamOf<S, T>{factors, g, w, m, v, narrow});
 }
 
 // The direction of a step with momentum; b: what it remembers from element i on, or nullptr.
@@ -170,23 +179,25 @@ struct OuterSgdOf {
     }
 };
 
-struct SquaresOf {
-    const float* x;
-    double sum = 0;
-    template <int W>
-    __device__ __forceinline__ void at(int64_t i) {
-        const Floats<W> v = load<W>(x + i);
-        UNROLL
-        for (int j = 0; j < W; ++j) sum += static_cast<double>(v[j]) * v[j];
-    }
-};
-
+// A thread has several sums, so that none waits for the one before.
 template <int W>
 __global__ void __launch_bounds__(kEachThreads) squares_kernel(int64_t n, const float* x, double* sums) {
+    constexpr int kSums = W < 4 ? W : 4;
     __shared__ double parts[kEachThreads / kLanes];
-    SquaresOf own{x};
-    for_own<W>(n, own);
-    const double sum = sum_over<kEachThreads>(own.sum, parts);
+    double own[kSums] = {};
+    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
+                  first = static_cast<int64_t>(block()) * kEachThreads + thread();
+    UNROLL_BY(4)
+    for (int64_t i = first; i < n / W; i += all) {
+        const Floats<W> v = load<W>(x + i * W);
+        UNROLL
+        for (int j = 0; j < W; ++j) own[j % kSums] += static_cast<double>(v[j]) * v[j];
+    }
+    for (int64_t i = n / W * W + first; i < n; i += all) own[0] += static_cast<double>(x[i]) * x[i];
+    double sum = own[0];
+    UNROLL
+    for (int k = 1; k < kSums; ++k) sum += own[k];
+    sum = sum_over<kEachThreads>(sum, parts);
     if (thread() == 0) sums[block()] = sum;
 }
 
@@ -204,8 +215,9 @@ template <class S, class T>
 void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v, T* narrow) {
     if (n == 0) return;
     const bool wide = is_wide(0, g, w, m, v, narrow);
-    launch(wide ? adamw_kernel<kWide, S, T> : adamw_kernel<1, S, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m,
-           v, narrow);
+    Grid grid = grid_of_elements(n, wide);
+    if (grid.blocks > kAdamBlocks * kProcessors) grid.blocks = kAdamBlocks * kProcessors;
+    launch(wide ? adamw_kernel<kWide, S, T> : adamw_kernel<1, S, T>, grid, stream, n, step, control, g, w, m, v, narrow);
 }
 
 template <class T>

@@ -32,7 +32,7 @@ template <class B, class S, class W, int also>
 struct RmsNormBackwards {
     static int64_t workspace_bytes(const KernelContext& c) {
         const RowsOf z = rows_of(c, c.in(1));
-        return B::rms_norm_backward_workspace_bytes(z.rows, z.n, c.threads);
+        return B::template rms_norm_backward_workspace_bytes<S>(z.rows, z.n, c.threads);
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
@@ -69,7 +69,7 @@ template <class B, class S, class W, int also>
 struct LayerNormBackwards {
     static int64_t workspace_bytes(const KernelContext& c) {
         const RowsOf z = rows_of(c, c.in(1));
-        return B::layer_norm_backward_workspace_bytes(z.rows, z.n, c.threads);
+        return B::template layer_norm_backward_workspace_bytes<S>(z.rows, z.n, c.threads);
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
