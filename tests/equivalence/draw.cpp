@@ -348,6 +348,7 @@ double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype)
         exact.set("training.dtype", "float64");
         exact.set("training.mixed_precision_param", "");
         exact.set("training.mixed_precision_norm", "");
+        exact.set("training.logits", "");
         exact.set("training.mixed_precision_reduce", "float32");  // one rank reduces nothing
         compile::Recipe other = one_rank(recipe);
         other.set("training.local_batch_size", "1");  // other partial sums are rounded

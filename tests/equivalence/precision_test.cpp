@@ -61,23 +61,46 @@ TEST(PrecisionDefects, TheSoundProgramIsAcceptedAndTrains) {
     }
 }
 
+// An update whose result an op of its own casts.
+compile::Recipe recipe_of_sgd(const std::string& preset) {
+    compile::Recipe r = recipe(preset);
+    r.set("optimizer.name", "SGD");
+    return r;
+}
+
 TEST(PrecisionDefects, MasterWeightsThatAreNotUpdated) {
-    const compile::Recipe r = recipe("zero1");
+    const compile::Recipe r = recipe_of_sgd("zero1");
     compile::Compiled defect = compile_recipe(r, Backend::Reference);
     edit_routines(defect.programs[0], ir::RoutineKind::Update,
-                  [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "adamw"; }); });
+                  [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "sgd"; }); });
     EXPECT_NE(refusal(defect).find("precision: rank 0: update.embed: "), std::string::npos) << refusal(defect);
     const Shown shown = run_defect(r, defect);
     EXPECT_GT(shown.difference, shown.allowed);
 }
 
 TEST(PrecisionDefects, ACopyThatIsCastBeforeTheUpdate) {
-    const compile::Recipe r = recipe("zero2");
+    const compile::Recipe r = recipe_of_sgd("zero2");
     compile::Compiled defect = compile_recipe(r, Backend::Reference);
     edit_routines(defect.programs[0], ir::RoutineKind::Update, [](ir::Routine& u) {
         std::stable_partition(u.ops.begin(), u.ops.end(), [](const ir::Op& op) { return op.kind == "cast"; });
     });
     EXPECT_NE(refusal(defect).find("is cast before its update"), std::string::npos) << refusal(defect);
+    const Shown shown = run_defect(r, defect);
+    EXPECT_GT(shown.difference, shown.allowed);
+}
+
+// AdamW writes the master weights, and not those that forward and backward read.
+TEST(PrecisionDefects, KeptWeightsThatAreNotWritten) {
+    const compile::Recipe r = recipe("none");
+    compile::Compiled defect = compile_recipe(r, Backend::Reference);
+    int dropped = 0;
+    edit_routines(defect.programs[0], ir::RoutineKind::Update, [&](ir::Routine& u) {
+        for (ir::Op& op : u.ops) {
+            if (op.kind == "adamw" && op.out.size() == 4) op.out.pop_back(), ++dropped;
+        }
+    });
+    EXPECT_GT(dropped, 0);
+    EXPECT_NE(refusal(defect), "");
     const Shown shown = run_defect(r, defect);
     EXPECT_GT(shown.difference, shown.allowed);
 }
