@@ -51,6 +51,20 @@ TEST(CliClusters, ANameIsTheFileOfThatName) {
     EXPECT_EQ(s.lockstep("plan best.toml").code, 0);
 }
 
+// The chip's compute capability decides which kernels there are.
+TEST(CliClusters, CardsHaveThePlansOfTheirKind) {
+    const Scratch s;
+    for (const auto& [cluster, has_gelu] : {std::pair{"h100", true}, {"l40s", false}, {"rtx4090", false}, {"rtx5090", false}}) {
+        const std::string flags = fmt::format(" gpt2_124m --cluster.file {} --training.mixed_precision_param bfloat16", cluster);
+        const Finished shown = s.lockstep("show" + flags), planned = s.lockstep("plan" + flags);
+        ASSERT_EQ(shown.code, 0) << shown.err;
+        EXPECT_TRUE(has(shown.out, "= linear(")) << cluster;
+        EXPECT_EQ(has(shown.out, "= linear_gelu("), has_gelu) << cluster;
+        ASSERT_EQ(planned.code, 0) << planned.err;
+        EXPECT_TRUE(has(planned.out, "Estimate: this cluster file contains published rates, not measurements")) << planned.out;
+    }
+}
+
 // A program that was installed, and moved.
 TEST(CliClusters, AnInstalledProgramFindsItsOwnFiles) {
     const Scratch s;

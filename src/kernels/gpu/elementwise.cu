@@ -97,7 +97,8 @@ struct SwiGluOf {
     }
 };
 
-template <class T>
+// `also`: the result of the forward, too.
+template <class T, bool also>
 struct SwiGluBackwardOf {
     const T *dy, *gate, *up;
     T *d_gate, *d_up, *y;
@@ -110,11 +111,11 @@ struct SwiGluBackwardOf {
             const float s = sigmoid<T>(g[j]);
             of_up[j] = d[j] * g[j] * s;
             of_gate[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
-            again[j] = g[j] * s * u[j];
+            if constexpr (also) again[j] = g[j] * s * u[j];
         }
         store(d_gate + i, of_gate);
         store(d_up + i, of_up);
-        if (y) store(y + i, again);
+        if constexpr (also) store(y + i, again);
     }
 };
 
@@ -130,7 +131,7 @@ struct SwiGluPackedOf {
         SwiGluOf<T>{gate, gate + n, y + i}.template at<W>(0);
     }
 };
-template <class T>
+template <class T, bool also>
 struct SwiGluPackedBackwardOf {
     const T *dy, *both;
     uint32_t n;
@@ -138,7 +139,7 @@ struct SwiGluPackedBackwardOf {
     template <int W>
     __device__ void at(int64_t i) const {
         const int64_t gate = i + static_cast<int64_t>(static_cast<uint32_t>(i) / n) * n;
-        SwiGluBackwardOf<T>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n, y ? y + i : nullptr}
+        SwiGluBackwardOf<T, also>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n, also ? y + i : nullptr}
             .template at<W>(0);
     }
 };
@@ -210,7 +211,11 @@ void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y) {
 }
 template <class T>
 void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, T* y) {
-    for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up, y), SwiGluBackwardOf<T>{dy, gate, up, d_gate, d_up, y});
+    const auto start = [&]<bool also>() {
+        for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up, y), SwiGluBackwardOf<T, also>{dy, gate, up, d_gate, d_up, y});
+    };
+    if (y) start.template operator()<true>();
+    else start.template operator()<false>();
 }
 template <class T>
 void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y) {
@@ -220,11 +225,15 @@ void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y) 
 }
 template <class T>
 void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y) {
-    for_each_of_rows(stream, rows, n, is_wide(n, dy, both, d_both, y), [&](int64_t first) {
-        const int64_t at = 2 * first * n;
-        return SwiGluPackedBackwardOf<T>{dy + first * n, both + at, static_cast<uint32_t>(n), d_both + at,
-                                         y ? y + first * n : nullptr};
-    });
+    const auto start = [&]<bool also>() {
+        for_each_of_rows(stream, rows, n, is_wide(n, dy, both, d_both, y), [&](int64_t first) {
+            const int64_t at = 2 * first * n;
+            return SwiGluPackedBackwardOf<T, also>{dy + first * n, both + at, static_cast<uint32_t>(n), d_both + at,
+                                                   also ? y + first * n : nullptr};
+        });
+    };
+    if (y) start.template operator()<true>();
+    else start.template operator()<false>();
 }
 template <class T>
 void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
