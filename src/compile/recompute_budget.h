@@ -19,7 +19,7 @@ namespace lockstep::compile {
 // fill every rank, and by the least bytes that any offsets of buffers need. This is at most what is exact, in a fraction of the
 // time.
 //
-// `enough_bytes`: as soon as one needs more, the least bytes of others will do.
+// `enough_bytes`: once one rank needs more than that, the least bytes of the others will do.
 struct Sizing {
     std::optional<int64_t> pipeline_rank = {};
     bool exact = true;

@@ -139,9 +139,8 @@ private:
     }
     // Once something that fits is placed, a search that was stopped places others only for a while.
     bool leaves_unplaced() {
-        constexpr double kMore = 10;  // seconds
         const auto is_placed = [](const Planned& p) { return p.fits && p.is_placed; };
-        return is_stopped() && seconds_since(stopped_at_) > kMore && std::ranges::any_of(found_.all, is_placed);
+        return is_stopped() && seconds_since(stopped_at_) > options_.placing_s && std::ranges::any_of(found_.all, is_placed);
     }
 
     void report(double share) {

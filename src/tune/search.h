@@ -55,6 +55,7 @@ struct Options {
     bool solve_recompute = true;  // a memory budget, where nothing else fits as much
     std::function<void(const Progress&)> progress = {};
     std::function<bool()> stop = {};  // asked between layouts: ends the search with what it has
+    double placing_s = 10;            // then: for how long layouts are placed. One that fits is always; what is not is forgotten
 };
 
 struct Found {

@@ -41,6 +41,24 @@ TEST(TuneStop, HasTheBestSoFarAndCountsTheRest) {
     }
 }
 
+TEST(TuneStop, ForgetsWhatThereIsNoTimeToPlace) {
+    const Problem p = small_problem(8);
+    const auto found_within = [&](double placing_s) {
+        tune::Progress last;
+        Options options;
+        options.progress = [&](const tune::Progress& now) { last = now; };
+        options.stop = [&] { return last.compiled >= 8 && last.best_s > 0; };
+        options.placing_s = placing_s;
+        return tune::search(p, options);
+    };
+    const Found all = found_within(1e9), one = found_within(0);
+    EXPECT_GT(all.best.size(), 1u);
+    ASSERT_EQ(one.best.size(), 1u);
+    EXPECT_TRUE(one.best[0].is_placed);
+    EXPECT_EQ(one.best[0].choice, all.best[0].choice);
+    EXPECT_GT(one.not_reached, all.not_reached);
+}
+
 TEST(TuneStop, StoppedAtOnceItHasNothing) {
     const Problem p = small_problem(8);
     const Found found = stopped_after(p, 0);
