@@ -422,10 +422,12 @@ PAIRS = {
     "graph": (["--runtime.cuda_graph", "true"], ["--runtime.cuda_graph", "false"]),
     "packed queries, keys, values": ([], ["--training.pack_products", "false"]),
     "cross_entropy_gradient": ([], [DISABLED, "cross_entropy_gradient"]),
-    "add_rmsnorm": ([], [DISABLED, "add_rmsnorm"]),
+    "residual added in a product": ([], [DISABLED, "addmm"]),
     "rmsnorm_backward_add": ([], [DISABLED, "rmsnorm_backward_add"]),
     "swiglu": ([], [DISABLED, "swiglu,swiglu_backward"]),
-    "reshard never": (["--parallelism.fsdp_reshard_after_forward", "never"], ["--parallelism.fsdp_reshard_after_forward", "always"]),
+    "weights kept in bfloat16": ([], ["--training.mixed_precision_weights", "cast"]),
+    "logits in bfloat16": ([], ["--training.logits", "float32"]),
+    "attention's gradients in any order": (["--runtime.deterministic", "false"], []),
 }
 best = {}  # seconds of a model's step
 

@@ -57,7 +57,7 @@ bool runs_as_graph(const Config& config, const std::vector<ir::Program>& program
         case CudaGraph::False: return false;
         case CudaGraph::Auto: break;
     }
-    return work_of(programs).flops < kShort * static_cast<double>(programs.size());
+    return config.on_gpu() && work_of(programs).flops < kShort * static_cast<double>(programs.size());
 }
 
 }  // namespace lockstep::compile

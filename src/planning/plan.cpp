@@ -29,7 +29,7 @@ void require_links(const compile::Config& config, const Machine& machine) {
 sim::Cluster cluster_that_runs(const compile::Config& config, const compile::Compiled& compiled, const Machine& machine) {
     sim::Cluster cluster = *machine.cluster;
     const bool is_own = cluster.stack.name.empty();
-    if (config.on_gpu() && is_own && compile::runs_as_graph(config, compiled.programs)) cluster.host.launch_s = 0;
+    if (is_own && compile::runs_as_graph(config, compiled.programs)) cluster.host.launch_s = 0;
     return cluster;
 }
 

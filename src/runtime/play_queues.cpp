@@ -96,10 +96,12 @@ private:
         }
     }
 
-    // Of an entry that has run once, so that kernels have made their choices; nothing: it is given call by call.
+    // Of an entry that has run once, so that kernels have made their choices; nothing: it is given call by call, as what looks on
+    // needs it, and as a meeting of islands is, in whose middle the host waits.
     const device::Graph* graph_of(const ir::Entry& entry) {
         const bool looks_on = playing_.timeline || playing_.watcher || playing_.debug_fill;
-        if (!playing_.graphs || looks_on || !playing_.comm.may_be_captured()) return nullptr;
+        if (!playing_.graphs || looks_on || entry.kind == ir::EntryKind::Outer || !playing_.comm.may_be_captured())
+            return nullptr;
         Recorded& r = recorded_[&entry];
         if (r.graph || r.runs++ == 0) return r.graph.get();
         last_collective_.reset();

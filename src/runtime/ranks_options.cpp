@@ -34,8 +34,7 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Compile
     o.pin_threads = config.runtime.pin_threads;
     o.comm_thread = rank_threads.comm_thread;
     o.debug_fill = config.runtime.debug_fill;
-    o.graphs =
-        config.on_gpu() && compile::runs_as_graph(config, compiled.programs) && config.debug.device == compile::DeviceKind::Host;
+    o.graphs = compile::runs_as_graph(config, compiled.programs) && config.debug.device == compile::DeviceKind::Host;
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
     o.group = group;

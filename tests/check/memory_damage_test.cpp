@@ -77,9 +77,16 @@ struct Pair {
     ir::Op* op;
     ir::Tensor *first, *second;
 };
-Pair two_of(ir::Routine& r, std::vector<ir::TensorId> ir::Op::*firsts, std::vector<ir::TensorId> ir::Op::*seconds) {
+enum class Reads { Any, Last };  // of the first one: whether later ops may read it
+Pair two_of(ir::Routine& r, std::vector<ir::TensorId> ir::Op::*firsts, std::vector<ir::TensorId> ir::Op::*seconds,
+            Reads reads = Reads::Any) {
     for (ir::Op& op : r.ops) {
+        const auto is_read_later = [&](ir::TensorId t) {
+            return std::any_of(&op + 1, r.ops.data() + r.ops.size(),
+                               [&](const ir::Op& o) { return std::count(o.in.begin(), o.in.end(), t) > 0; });
+        };
         for (ir::TensorId a : op.*firsts) {
+            if (reads == Reads::Last && is_read_later(a)) continue;
             for (ir::TensorId b : op.*seconds) {
                 ir::Tensor &x = r.tensors[static_cast<size_t>(a)], &y = r.tensors[static_cast<size_t>(b)];
                 if (a != b && x.port < 0 && y.port < 0 && x.view_of < 0 && y.view_of < 0 && op.kind != "rename")
@@ -302,7 +309,7 @@ const Damage kDamages[] = {
      "whose bytes hold"},
     {"AResultLiesOverItsOperand",
      [](ir::Program& p) {
-         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::out);
+         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::out, Reads::Last);
          found.second->offset_bytes = found.first->offset_bytes;
      },
      "lies over its operand"},

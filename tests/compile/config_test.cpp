@@ -110,7 +110,7 @@ TEST(ConfigKeys, ReadFormsThatAreNoWords) {
 TEST(ConfigKeys, ChunksOfTheLossAreLongerOnAGpu) {
     const ops::KernelCatalog of_gpu = kernels::cuda::planned_catalog("h100.toml", 90);
     EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "0"), kernels::cpu_catalog(1)), 512);
-    EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "0"), of_gpu), 4096);
+    EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "0"), of_gpu), 8192);
     EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "7"), of_gpu), 7);
 }
 

@@ -109,9 +109,9 @@ TEST(StepGraph, IsForShortSteps) {
     const auto is_graph = [&](const std::string& toml) {
         return compile::runs_as_graph(compile::config_of(compile::Recipe::from_text(toml, "r.toml")), c.programs);
     };
-    EXPECT_TRUE(is_graph("[runtime]\ncuda_graph = \"auto\"\n"));
-    EXPECT_TRUE(is_graph("[runtime]\ncuda_graph = true\n"));
-    EXPECT_FALSE(is_graph("[runtime]\ncuda_graph = false\n"));
+    EXPECT_TRUE(is_graph("[runtime]\nkernels = \"cuda\"\ncuda_graph = \"auto\"\n"));
+    EXPECT_TRUE(is_graph("[runtime]\nkernels = \"cuda\"\ncuda_graph = true\n"));
+    EXPECT_FALSE(is_graph("[runtime]\nkernels = \"cuda\"\ncuda_graph = false\n"));
     compile::Compiled long_step = c;
     for (int i = 0; i < 20; ++i) {
         if (compile::work_of(long_step.programs).flops >= 5e13) break;
@@ -120,7 +120,10 @@ TEST(StepGraph, IsForShortSteps) {
             e.calls.insert(e.calls.end(), again.begin(), again.end());
         }
     }
-    EXPECT_FALSE(compile::runs_as_graph(compile::config_of(compile::Recipe()), long_step.programs));
+    const compile::Recipe on_gpu = compile::Recipe::from_text("[runtime]\nkernels = \"cuda\"\n", "r.toml"), on_cpu;
+    EXPECT_TRUE(compile::runs_as_graph(compile::config_of(on_gpu), c.programs));
+    EXPECT_FALSE(compile::runs_as_graph(compile::config_of(on_gpu), long_step.programs));
+    EXPECT_FALSE(compile::runs_as_graph(compile::config_of(on_cpu), c.programs));
 }
 
 }  // namespace

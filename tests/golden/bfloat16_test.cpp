@@ -19,6 +19,7 @@ const Settings kFloat64 = {{"training.local_batch_size", "8"}, {"training.dtype"
 const Settings kBfloat16 = {{"training.local_batch_size", "8"}, {"training.mixed_precision_param", "bfloat16"}};
 const Settings kWideStream = {{"training.local_batch_size", "8"},
                               {"training.mixed_precision_param", "bfloat16"},
+                              {"training.logits", "float32"},
                               {"training.fp32_residual_connection", "true"}};
 const Settings kLikeAutocast = {{"training.local_batch_size", "8"},
                                 {"training.mixed_precision_param", "bfloat16"},

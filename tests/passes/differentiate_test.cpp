@@ -63,10 +63,10 @@ TEST(Differentiate, RerunOpsAreNotSaved) {
     const std::string ports =
         kIn + params("    w: f32[ffn, hidden]? from w\n    b: f32[ffn]? from b\n    v: f32[hidden, ffn]? from v\n") + kOut;
     const ir::Program p = differentiated(ports,
-                                         "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  z: f32[batch, seq, ffn]? = bias(h, b)\n"
-                                         "  act: f32[batch, seq, ffn]? = unary(z) {fn='silu'}\n  y = einsum(act, v)\n");
-    EXPECT_EQ(frame_of(p, "b.forward"), (Strings{"h", "act"}));
-    EXPECT_EQ(op_lines(p, "b.backward")[0], "z: f32[batch, seq, ffn]? = bias(h, b)");
+                                         "  h: f32[batch, seq, ffn]? = einsum(x, w)\n"
+                                         "  act: f32[batch, seq, ffn]? = bias_gelu(h, b) {fn='gelu'}\n  y = einsum(act, v)\n");
+    EXPECT_EQ(frame_of(p, "b.forward"), (Strings{"h"}));
+    EXPECT_EQ(op_lines(p, "b.backward")[0], "act: f32[batch, seq, ffn]? = bias_gelu(h, b) {fn='gelu'}");
 }
 
 TEST(Differentiate, WhatFollowsFromInputsAloneIsMadeAgain) {
