@@ -21,15 +21,15 @@ struct Planned {
 
 Planned plan(Settings settings) {
     settings.insert(settings.begin(), kShape.begin(), kShape.end());
-    const ir::Program p = program_after("plan_memory", settings);
+    compile::CompileOptions options;
+    options.catalog = kernels::cpu_catalog(1);  // ops are served whole, as the choice counts them,
+    options.catalog.gives_more = false;         // and nothing is computed again beside something else
+    const ir::Program p = compile::compile(small_recipe(settings), options).programs[0];
     Planned out{p.arena_bytes[Place::Device], 0};
-    const ir::Program chosen = program_after("recompute", settings);  // before kernels are
-    for (const ir::Routine& r : chosen.routines) {
-        if (r.kind != ir::RoutineKind::Backward) continue;
-        const size_t layers = r.instances.empty() ? chosen.block(r.block)->all().size() : r.instances.size();
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
+        const ir::Routine& r = p.routines[c.routine];
         for (const ir::Op& op : r.ops) {
-            if (op.attrs.contains("recomputed"))
-                out.recomputed_s += static_cast<double>(layers) * passes::Rates{}(chosen.mesh, r, op);
+            if (op.attrs.contains("recomputed")) out.recomputed_s += passes::Rates{}(p.mesh, r, op);
         }
     }
     return out;
