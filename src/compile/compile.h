@@ -50,7 +50,7 @@ struct CompileOptions {
     // false: buffers have neither names nor offsets, and the arena is the least that any offsets need. Such a program has a time
     // on devices.
     bool place_buffers = true;
-    bool is_narrow_by_default = true;                // weights beside master weights, and logits, where the recipe leaves it open
+    bool is_narrow_by_default = true;                // where the recipe leaves it open: kept weights, and logits
     std::optional<int64_t> only_pipeline_rank = {};  // only the program of this one is made: nobody asks for the others
 };
 

@@ -22,8 +22,8 @@ struct Planned {
 Planned plan(Settings settings) {
     settings.insert(settings.begin(), kShape.begin(), kShape.end());
     compile::CompileOptions options;
-    options.catalog = kernels::cpu_catalog(1);  // ops are served whole, as the choice counts them,
-    options.catalog.gives_more = false;         // and nothing is computed again beside something else
+    options.catalog = kernels::cpu_catalog(1);  // serves ops whole, as the choice counts them
+    options.catalog.gives_more = false;         // what is computed again is an op of its own
     const ir::Program p = compile::compile(small_recipe(settings), options).programs[0];
     Planned out{p.arena_bytes[Place::Device], 0};
     for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
