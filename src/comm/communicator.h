@@ -53,6 +53,7 @@ struct Request {
     int32_t by = 0;         // Permute: at least 0, less than n
     int32_t root = 0;       // Broadcast
     int64_t outer_out = 1;  // AllToAll; divides a block
+    bool by_peers = false;  // the members' GPUs write to each other's memory (comm/peer). All requests of a launch say the same
 
     const mesh::CollectiveTraits& traits() const { return mesh::traits_of(kind); }
     int64_t block_elements() const { return outer * dim * inner; }
@@ -111,8 +112,11 @@ public:
     // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
     // list is its position in the group. The same list again gives the same group.
     virtual GroupId add_group(std::vector<int> ranks) = 0;
-    // Before connect(): launches of the group will be given to the queue. Every member says so.
-    virtual void use(GroupId /*group*/, QueueName /*queue*/) {}
+    // Before connect(): launches of the group will be given to the queue, some of them by peers or some not. Every member says so.
+    virtual void use(GroupId /*group*/, QueueName /*queue*/, bool /*by_peers*/) {}
+    // Before connect(): what requests by peers read and write is in this memory. Ranks of an equal plan have the same requests at
+    // the same offsets.
+    virtual void expose(char* /*arena*/, int64_t /*bytes*/, const std::string& /*plan*/) {}
     // May its launches be recorded, to be given again (device/device.h, capture)? Then they wait for nobody on the host.
     virtual bool may_be_captured() const { return false; }
     // After the last group, before the first launch: every rank of the job calls it.

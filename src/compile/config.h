@@ -133,6 +133,13 @@ constexpr auto words_of(Reductions) {
     return std::to_array<Word<Reductions>>({{"exact", Exact}, {"nccl", Nccl}});
 }
 
+// comm.transport. Auto: GPUs of a host write to each other's memory, where they can.
+enum class CommTransport { Auto, Nccl };
+constexpr auto words_of(CommTransport) {
+    using enum CommTransport;
+    return std::to_array<Word<CommTransport>>({{"auto", Auto}, {"nccl", Nccl}});
+}
+
 enum class InstructionSet { Auto, Avx512, Avx2, Baseline };
 constexpr auto words_of(InstructionSet) {
     using enum InstructionSet;
@@ -345,6 +352,7 @@ struct Config {
 
     struct Comm {
         Reductions reductions = Reductions::Exact;
+        CommTransport transport = CommTransport::Auto;
         int64_t train_timeout_seconds = 100, trace_buf_size = 20000;
         std::string save_traces_folder = "comm_traces", save_traces_file_prefix = "rank_";
         bool operator==(const Comm&) const = default;

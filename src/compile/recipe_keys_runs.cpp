@@ -213,6 +213,12 @@ std::span<const KeyRow> keys_of_runs() {
             "sums over GPUs of several processes. exact: in the order of ranks, as on every transport. nccl: by NCCL, whose "
             "order depends on the links and on its version. Ranks of one process and on processors are always exact")
             .of_step(kOthers),
+        acts<&C::comm, &C::Comm::transport>(
+            "comm.transport",
+            "what carries collectives between GPUs of a host that have a process each. auto: they write to each other's memory by "
+            "copy engines, which take no processors, where all GPUs of the job can; else NCCL. nccl: NCCL. Between hosts it is "
+            "NCCL. The bits are the same")
+            .of_step(kOthers),
         acts<&C::comm, &C::Comm::train_timeout_seconds>(
             "comm.train_timeout_seconds",
             "seconds without progress before the job is stopped and each rank writes a flight record. A silent process is "

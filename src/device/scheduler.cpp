@@ -17,6 +17,7 @@ struct Scheduler::Piece {
     std::function<void()> work;
     std::vector<Ticket> before;
     int queue;
+    Condition condition;
     bool running = false, done = false;
 };
 
@@ -38,10 +39,10 @@ int Scheduler::add_queue() {
     return static_cast<int>(queues_.size()) - 1;
 }
 
-Scheduler::Ticket Scheduler::give(int queue, std::function<void()> work) {
+Scheduler::Ticket Scheduler::give(int queue, std::function<void()> work, Condition condition) {
     std::unique_lock lock(mutex_);
     Queue& q = queues_.at(static_cast<size_t>(queue));
-    auto piece = std::make_shared<Piece>(Piece{std::move(work), std::exchange(q.waits, {}), queue});
+    auto piece = std::make_shared<Piece>(Piece{std::move(work), std::exchange(q.waits, {}), queue, std::move(condition)});
     q.pieces.push_back(piece);
     changed_.notify_all();
     if (random_() % kGivenForOneRun == 0) {
@@ -64,7 +65,9 @@ std::shared_ptr<Scheduler::Piece> Scheduler::next() {
     for (const Queue& q : queues_) {
         if (q.pieces.empty() || (best && q.rank < best->rank)) continue;
         const Piece& head = *q.pieces.front();
-        if (!head.running && std::all_of(head.before.begin(), head.before.end(), is_done)) best = &q;
+        if (!head.running && std::all_of(head.before.begin(), head.before.end(), is_done) &&
+            (!head.condition || head.condition()))
+            best = &q;
     }
     return best ? best->pieces.front() : nullptr;
 }
@@ -79,7 +82,7 @@ void Scheduler::run(std::shared_ptr<Piece> piece, std::unique_lock<std::mutex>& 
     }
     --running_;
     piece->running = false, piece->done = true;
-    piece->work = nullptr;
+    piece->work = nullptr, piece->condition = nullptr;
     piece->before.clear();
     queues_[static_cast<size_t>(piece->queue)].pieces.pop_front();
     changed_.notify_all();
@@ -92,16 +95,20 @@ bool Scheduler::done(const Ticket& ticket) {
     return ticket->done;
 }
 
-void Scheduler::run_until(const Ticket& ticket) {
+bool Scheduler::run_until(const Ticket& ticket) {
+    const auto has_condition = [](const Queue& q) { return !q.pieces.empty() && q.pieces.front()->condition; };
     std::unique_lock lock(mutex_);
     while (!ticket->done) {
         if (auto piece = next()) {
             run(std::move(piece), lock);
-        } else {
-            ensure(running_ > 0, "scheduler: nothing can run, and something is waited for");
+        } else if (running_ > 0) {
             changed_.wait(lock);
+        } else {
+            ensure(std::ranges::any_of(queues_, has_condition), "scheduler: nothing can run, and something is waited for");
+            return false;
         }
     }
+    return true;
 }
 
 }  // namespace lockstep::device

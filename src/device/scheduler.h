@@ -1,8 +1,8 @@
 // Runs queues of work late: a piece runs only when a thread waits for something, or by chance when work is given. A seed
 // chooses the next queue among those whose next piece waits for nothing. Code that is right only because a device happens to be
 // slow or fast fails here. The scheduler knows nothing of memory or kernels, so fakes of other devices are built on it. A piece
-// waits only for pieces that were given before it, so every wait ends. Pieces of one queue never overlap; pieces of several
-// queues do if several threads wait. With one thread a seed repeats its order.
+// waits only for pieces that were given before it, so every wait ends, but for pieces that also have a condition. Pieces of one
+// queue never overlap; pieces of several queues do if several threads wait. With one thread a seed repeats its order.
 #pragma once
 
 #include <condition_variable>
@@ -29,14 +29,15 @@ public:
     // All of these from any thread.
     int add_queue();
     // Work, or nothing but a place in the queue: behind what the queue was given, and what it was asked to wait for. Must not
-    // throw.
-    Ticket give(int queue, std::function<void()> work = nullptr);
+    // throw. A piece with a condition runs only while that holds, which other pieces bring about; it is asked at any time.
+    using Condition = std::function<bool()>;
+    Ticket give(int queue, std::function<void()> work = nullptr, Condition condition = nullptr);
     // What is given to the queue from now on runs after that piece.
     void wait(int queue, Ticket ticket);
     // May run one piece.
     bool done(const Ticket& ticket);
-    // Returns when the piece has run.
-    void run_until(const Ticket& ticket);
+    // Returns when the piece has run. False: nothing can run until a condition holds.
+    bool run_until(const Ticket& ticket);
 
 private:
     struct Queue {

@@ -34,6 +34,7 @@ namespace lockstep::mesh {
 struct Topology {
     std::vector<int> host_of_rank;  // hosts are numbered from 0 in the order of their first ranks; empty: one process has all
     int ranks_per_process = 1;
+    bool peers = false;  // GPUs of a host write to each other's memory
 
     bool is_one_process() const { return host_of_rank.size() <= static_cast<size_t>(ranks_per_process); }
     bool operator==(const Topology&) const = default;

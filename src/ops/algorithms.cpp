@@ -21,7 +21,18 @@ std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op) {
     return algorithm;
 }
 
+namespace {
+constexpr const char *kTransport = "transport", *kPeer = "peer";
+}  // namespace
+
+bool is_by_peers(const ir::Op& op) { return op.attrs.contains(kTransport); }
+void set_by_peers(ir::Op& op) { op.attrs[kTransport] = std::string(kPeer); }
+bool any_by_peers(const ir::Program& program) {
+    return std::ranges::any_of(program.routines, [](const ir::Routine& r) { return std::ranges::any_of(r.ops, is_by_peers); });
+}
+
 std::string wrong_algorithm(const ir::Op& op) {
+    if (is_by_peers(op) && op.text(kTransport) != kPeer) return "its transport is unknown";
     const bool gathers = op.attrs.contains("gather"), reduces = op.attrs.contains("reduce");
     const int64_t level = op.attrs.contains("level") ? op.integer("level") : 1;
     const mesh::CollectiveTraits& traits = mesh::traits_of(ir::collective_of(op));
@@ -33,6 +44,7 @@ std::string wrong_algorithm(const ir::Op& op) {
     if (*by == mesh::ReduceBy::Everywhere && !(traits.gathers && traits.reduces))
         return "only an all_reduce is reduced everywhere";
     if (*by == mesh::ReduceBy::Library && !op.accumulate.empty()) return "a library does not add to a result";
+    if (*by == mesh::ReduceBy::Library && is_by_peers(op)) return "a library does not add what peers write";
     if ((level >= 2) != (*by == mesh::ReduceBy::TwoLevel) || level < 1 || level > std::numeric_limits<int>::max())
         return "a level above 1 and the two_level algorithm need each other";
     return "";

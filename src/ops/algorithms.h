@@ -16,6 +16,11 @@ std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op);
 std::string wrong_algorithm(const ir::Op& op);
 void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
+// The attribute transport, 'peer': the members' GPUs write to each other's memory.
+bool is_by_peers(const ir::Op& op);
+void set_by_peers(ir::Op& op);
+bool any_by_peers(const ir::Program& program);
+
 // Groups of ranks that join in an op and have one layout over hosts.
 struct GroupsOfOneLayout {
     mesh::GroupLayout layout;

@@ -39,7 +39,8 @@ OpRule rule_of(const mesh::CollectiveTraits& traits) {
     for (mesh::Attr attr : {traits.attr, traits.other_attr}) {
         if (attr != mesh::Attr::None) r.attrs.push_back({name_of(attr), AttrType::Integer});
     }
-    if (traits.has_algorithm()) {  // see ops/algorithms.h
+    r.attrs.push_back({"transport", AttrType::Text, true});  // see ops/algorithms.h, also of what follows
+    if (traits.has_algorithm()) {
         for (std::string_view word : {"gather", "reduce"}) r.attrs.push_back({word, AttrType::Text, true});
         r.attrs.push_back({"level", AttrType::Integer, true});
     }

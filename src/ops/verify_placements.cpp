@@ -38,6 +38,7 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
         return is_placed_as(expected, given) ? std::nullopt : wrong("the result is placed otherwise");
     }
     const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    if (const std::string what = wrong_algorithm(op); !what.empty()) return wrong(what);
     if (!traits.symmetric) {
         const int64_t peer = op.integer("peer");
         if (op.group != p.mesh.whole(mesh::Axis::pp)) return wrong("its group is not that of the pipeline");
@@ -46,7 +47,6 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
         return std::nullopt;
     }
     const int64_t members = p.mesh.size(op.group);
-    if (const std::string what = wrong_algorithm(op); !what.empty()) return wrong(what);
     using mesh::Attr;
     if (traits.has(Attr::By) && (op.integer("by") < 1 || op.integer("by") >= members))
         return wrong(fmt::format("its shift by {} is not between 1 and {}", op.integer("by"), members - 1));

@@ -3,6 +3,8 @@
 //   (mesh/algorithms.h): the attributes `gather` and `reduce`, and `level` if its sums have two levels. All groups of an op
 //   have one algorithm: if their ranks lie differently over hosts, the plain one. Where a library sums, sums between processes
 //   are its own. In one process nothing is said, and sums are in ascending order.
+//   On each collective whose groups are on one host each, where GPUs of a host write to each other's memory: that they do
+//   (transport = 'peer'), unless a library sums.
 // Leaves alone: everything else.
 #pragma once
 

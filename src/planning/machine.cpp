@@ -6,6 +6,7 @@
 
 #include "planning/topology.h"
 #include "runtime/ranks_options.h"
+#include "telemetry/console.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::planning {
@@ -29,13 +30,26 @@ std::vector<std::string> passes_left_out(const sim::Stack& stack) {
     return out;
 }
 
+// The same on all processes.
+bool have_peers(const compile::Config& config, comm::ProcessGroup& group) {
+    if (config.comm.transport != compile::CommTransport::Auto || group.hosts() == group.processes()) return false;
+    const std::string why = runtime::why_no_peers(group);
+    if (!why.empty() && group.is_first())
+        telemetry::warn(
+            fmt::format("GPUs of a host do not write to each other's memory here, so NCCL carries their collectives ({}). "
+                        "comm.transport = \"nccl\" leaves out the attempt",
+                        why));
+    return why.empty();
+}
+
 }  // namespace
 
-compile::CompileOptions compile_options(const compile::Config& config, const comm::ProcessGroup* group) {
+compile::CompileOptions compile_options(const compile::Config& config, comm::ProcessGroup* group) {
     const int64_t ranks = compile::layout_of(config).ranks;
     compile::CompileOptions options;
     options.catalog = catalog_here(config, runtime::rank_threads_of(config, ranks, group).threads_per_rank);
     options.route.topology = topology_of(config, ranks, group);
+    if (config.on_gpu() && group) options.route.topology.peers = have_peers(config, *group);
     options.route.library_sums = config.on_gpu() && config.comm.reductions == compile::Reductions::Nccl;
     if (config.on_gpu()) options.memory = compile::ComputesIn::DeviceMemory;
     return options;

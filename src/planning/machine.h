@@ -17,8 +17,9 @@
 
 namespace lockstep::planning {
 
-// For the machines of a process group, with this build's kernels for this processor; none: this machine.
-compile::CompileOptions compile_options(const compile::Config& config, const comm::ProcessGroup* group = nullptr);
+// For the machines of a process group, whose processes call it at the same time, with this build's kernels for this processor;
+// none: this machine.
+compile::CompileOptions compile_options(const compile::Config& config, comm::ProcessGroup* group = nullptr);
 
 // What a recipe is compiled for and held against: ranks as a cluster file describes them (hosts, threads, kernels), or this
 // machine.

@@ -41,11 +41,17 @@ mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const c
 
 mesh::Topology topology_of(const compile::Config& config, const sim::Cluster& cluster, int64_t ranks) {
     const RanksByHost of = ranks_by_host(config);
-    if (cluster.devices && of.of_host > 0) return mesh::even_hosts(ranks, of.of_host, of.of_process);
-    // A GPU has a process of its own.
-    if (cluster.runs_module() && of.of_host == 0 && cluster.hosts.ranks == 0)
-        return mesh::even_hosts(ranks, cluster.links.size() < 2 ? ranks : cluster.ranks_of_host(), 1);
-    return sim::topology_of(cluster, ranks);
+    mesh::Topology out;
+    if (cluster.devices && of.of_host > 0) {
+        out = mesh::even_hosts(ranks, of.of_host, of.of_process);
+    } else if (cluster.runs_module() && of.of_host == 0 && cluster.hosts.ranks == 0) {  // a GPU has a process of its own
+        out = mesh::even_hosts(ranks, cluster.links.size() < 2 ? ranks : cluster.ranks_of_host(), 1);
+    } else {
+        return sim::topology_of(cluster, ranks);
+    }
+    out.peers = cluster.runs_module() && cluster.peer_access && out.ranks_per_process == 1 &&
+                config.comm.transport == compile::CommTransport::Auto;
+    return out;
 }
 
 void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group, bool any_partition) {

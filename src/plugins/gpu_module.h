@@ -18,7 +18,11 @@ struct GpuModule {
     std::vector<const std::vector<kernels::Registered>*> kernels;      // of several for one op the first is taken
     const comm::Moves* moves = nullptr;                                // among ranks that share the GPU
     std::unique_ptr<device::Machine> (*machine)(int index) = nullptr;  // of the GPU of that number, modulo how many there are
-    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
+    // Of one rank each; by_peers: for programs that say so of collectives, where why_no_peers is empty.
+    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks, bool by_peers) = nullptr;
+    // Why the processes of a host cannot write to each other's GPUs, the same on all processes; empty: they can. All call it at the
+    // same time, each for the GPU that it will have. It is tried.
+    std::string (*why_no_peers)(comm::ProcessGroup& group, int index) = nullptr;
     // Sums by the transport's library are taken outside of switches from now on, unless the user's variable says otherwise.
     void (*avoid_sums_in_switches)() = nullptr;
     // Of the GPU; where there is none, why_none says so in words.

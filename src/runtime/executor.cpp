@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checksum.h"
 #include "base/elements.h"
 #include "base/error.h"
+#include "ir/text.h"
+#include "ops/algorithms.h"
 
 namespace lockstep::runtime {
 
@@ -45,6 +48,8 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     ByPlace<char*> arenas;
     for (Place place : kPlaces) arenas[place] = new_arena(place);
     prepared_.set_arenas(arenas);
+    if (ops::any_by_peers(program))
+        communicator.expose(arenas[Place::Device], program.arena_bytes[Place::Device], hex_checksum(ir::print(program)));
     for (size_t i = 0; i < program.buffers.size(); ++i) {
         const ir::Buffer& b = program.buffers[i];
         if (b.state < 0 || program.states[static_cast<size_t>(b.state)].init.value_or(0) == 0) continue;

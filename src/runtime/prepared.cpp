@@ -26,6 +26,7 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
     const ir::Tensor& block = r.tensors[is_result ? op.out[member] : op.in[member]];
     comm::Request q;
     q.kind = traits.kind;
+    q.by_peers = ops::is_by_peers(op);
     if (traits.kind == mesh::Collective::Wait) return q;
     q.type = block.dtype;
     q.algorithm = ops::algorithm_of(op);
@@ -92,7 +93,7 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, QueueName queue, int64_t 
             for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank, op.group)))
                 members.push_back(static_cast<int>(m));
             p.group = communicator.add_group(members);
-            communicator.use(p.group, queue);
+            communicator.use(p.group, queue, ops::is_by_peers(op));
             for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
                 p.requests.push_back(request_of(program_, r, op, i));
         } else {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/processors.h"
 #include "comm/queued.h"
+#include "ops/algorithms.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -32,9 +33,11 @@ std::string own_processors(const comm::ProcessGroup& group) {
 }
 
 std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, const RanksOptions& options,
-                                              comm::ProcessGroup& group, int ranks) {
+                                              comm::ProcessGroup& group, const std::vector<ir::Program>& programs) {
+    const auto ranks = static_cast<int>(programs[0].mesh.world_ranks());
     if (machine.is_host()) return group.transport(ranks, options.links);
-    if (!group.is_alone() && options.backend.across_processes) return options.backend.across_processes(group, ranks);
+    if (!group.is_alone() && options.backend.across_processes)
+        return options.backend.across_processes(group, ranks, std::ranges::any_of(programs, ops::any_by_peers));
     if (!group.is_alone())
         throw UserError(
             "job.device", "runtime.kernels",
@@ -51,7 +54,7 @@ Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& optio
       group_(options.group ? *options.group : alone_),
       exceptions_(std::uncaught_exceptions()),
       machine_(options.backend.machine ? options.backend.machine : device::host_machine()),
-      transport_(transport_of(*machine_, options, group_, static_cast<int>(programs[0].mesh.world_ranks()))),
+      transport_(transport_of(*machine_, options, group_, programs)),
       processors_of_(group_.exchange(own_processors(group_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
     communicators_.resize(n), members_.resize(n), executors_.resize(n), errors_.resize(n);
@@ -72,6 +75,13 @@ Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& optio
 }
 
 Ranks::~Ranks() {
+    // Before the queues are waited for, which may wait for other ranks, and before the transport waits for the other processes,
+    // which may wait for the process group.
+    if (std::uncaught_exceptions() > exceptions_) {
+        const std::string reason = fmt::format("process {} ended early", group_.process());
+        group_.abort(reason);
+        transport_->abort(reason);
+    }
     {
         std::lock_guard lock(mutex_);
         stop_ = true;
@@ -80,8 +90,6 @@ Ranks::~Ranks() {
     for (std::thread& t : threads_) {
         if (t.joinable()) t.join();
     }
-    // Before the transport waits for the other processes, which may wait for the process group.
-    if (std::uncaught_exceptions() > exceptions_) group_.abort(fmt::format("process {} ended early", group_.process()));
 }
 
 void Ranks::meet_islands(const RanksOptions& options) {

@@ -24,7 +24,7 @@ struct Backend {
     std::shared_ptr<device::Machine> machine;        // whose devices they have
     const comm::Moves* moves = &comm::host_moves();  // of collectives on devices that are not the host
     // Between processes with one rank each; nothing: ranks are threads of one process.
-    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;
+    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks, bool by_peers) = nullptr;
 };
 
 struct RanksOptions {

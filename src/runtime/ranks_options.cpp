@@ -26,6 +26,11 @@ compile::RankThreads rank_threads_of(const compile::Config& config, int64_t rank
                  : compile::rank_threads_of(config, ranks, static_cast<int>(usable_cpus().size()));
 }
 
+std::string why_no_peers(comm::ProcessGroup& group) {
+    const plugins::GpuModule& module = plugins::gpu_module();
+    return module.why_no_peers(group, place_on_host(group));
+}
+
 RanksOptions ranks_options(const compile::Config& config, const compile::Compiled& compiled, comm::ProcessGroup* group) {
     const compile::Layout& layout = compiled.layout;
     const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);

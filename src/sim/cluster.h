@@ -130,7 +130,8 @@ struct Cluster {
     double memory_bytes = 0;       // of a device, or of the machine; 0: not said
     double reserve_bytes = 0;      // of it, outside the arena
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
-    double beside_collective = 1;  // of devices: share of their rates that ops keep while a collective runs
+    bool peer_access = false;      // devices of a host write to each other's memory, without processors
+    double beside_collective = 1;  // of devices: share of their rates that ops keep while another collective runs
     Host host;                     // of devices
     Measured measured;             // of devices
     Stack stack;

@@ -57,6 +57,10 @@ inline constexpr Field<Cluster> kMachine[] = {
                                   "{}"),
     field<&Cluster::reserve_bytes>("reserve_bytes", "of memory_bytes, what is outside the arena (libraries, drivers)", kBytes,
                                    Printed::Always, "{}"),
+    field<&Cluster::peer_access>("peer_access",
+                                 "devices of a host read and write each other's memory, as those with NVLink do: Lockstep's "
+                                 "collectives among them then take no processors",
+                                 {}, Printed::UnlessDefault),
 };
 inline constexpr Field<OtherKeys> kMachineOther[] = {
     field<&OtherKeys::mtbf_hours>("mtbf_hours", "hours of a device between two failures", from_to(0, 1e9), Printed::Never),
@@ -78,7 +82,7 @@ inline constexpr Field<Cluster> kRates[] = {
                                                                   "share of bytes_per_s that kernels reach", kEfficiency),
     field<&Cluster::costs, &ops::CostTable::processors>(
         "processors", "processors of a device, over which tiles are spread; 0: not said", kCount, Printed::UnlessDefault),
-    field<&Cluster::beside_collective>("beside_collective", "share of a device's rates that ops keep during a collective",
+    field<&Cluster::beside_collective>("beside_collective", "share of a device's rates that ops keep during a collective that takes processors",
                                        kEfficiency, Printed::UnlessDefault),
 };
 

@@ -324,7 +324,7 @@ private:
             if (o->link <= kDone) continue;
             const Segment& of_other = o->piece();
             if (of_other.link == piece.link) ++on_link;
-            if (o != &r && of_other.kind != mesh::Collective::Permute) others_on_links = true;
+            if (o != &r && of_other.takes_processors) others_on_links = true;
         }
         if (r.core > kDone) {
             r.core_rate = piece.core_s > 0 ? 1 / piece.core_s : kNever;

@@ -283,7 +283,7 @@ private:
 
     static bool has_link_beside(const std::vector<Player*>& running, const Player& p) {
         return std::any_of(running.begin(), running.end(), [&](const Player* o) {
-            return o != &p && o->rank == p.rank && o->link > kDone && o->piece().kind != mesh::Collective::Permute;
+            return o != &p && o->rank == p.rank && o->link > kDone && o->piece().takes_processors;
         });
     }
 

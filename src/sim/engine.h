@@ -19,6 +19,7 @@ struct Segment {
     int link = -1;   // collectives under way on one link share it. -1: nobody shares
     mesh::Collective kind =
         mesh::Collective::AllReduce;  // of a send, receive or wait groups[group] is the sender, then the receiver
+    bool takes_processors = true;     // of a collective
     double computing = 1;             // fraction of the rank's copies (Machine) that compute; the others wait
     bool operator==(const Segment&) const = default;
 };
@@ -50,8 +51,8 @@ struct Machine {
     double cores = 1;  // of a host; infinite: ranks share nothing but links (a device each)
     // Every rank given represents this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
-    // Of devices: the rate at which a thread computes while another one of its rank has something on a link. A permute is a
-    // copy from memory to memory, by engines of its own.
+    // Of devices: the rate at which a thread computes while another one of its rank has a collective on a link that takes
+    // processors.
     double beside_link = 1;
 };
 

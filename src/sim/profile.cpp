@@ -321,6 +321,8 @@ private:
         Segment s;
         s.group = e.group;
         s.kind = kind;
+        // A permute is a copy from memory to memory, by engines of its own, and so is all that peers do.
+        s.takes_processors = kind != mesh::Collective::Permute && !ops::is_by_peers(*e.op);
         if (!mesh::traits_of(kind).moves_bytes()) return s;
         if (c.devices) {
             const GroupLink& link = prices.links[e.members];

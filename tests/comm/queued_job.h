@@ -15,14 +15,20 @@ namespace lockstep::comm::test {
 // Host code's buffers on a device, for one rank.
 class Staged final : public Communicator {
 public:
-    Staged(std::unique_ptr<Communicator> inner, device::Machine& machine)
-        : inner_(std::move(inner)), device_(machine.device({})) {}
+    // PeersAlike: each launch uses the arena from its beginning, so its members have their buffers at equal offsets.
+    enum class By { Any, Peers, PeersAlike };
+    Staged(std::unique_ptr<Communicator> inner, device::Machine& machine, By by = By::Any)
+        : inner_(std::move(inner)), device_(machine.device({})), by_peers_(by != By::Any), is_alike_(by == By::PeersAlike) {
+        if (!is_alike_) return;
+        arena_ = device_->allocate(kArenaBytes, Place::Device);
+        inner_->expose(arena_, kArenaBytes, "one");
+    }
 
     int rank() const override { return inner_->rank(); }
     int ranks() const override { return inner_->ranks(); }
     GroupId add_group(std::vector<int> ranks) override {
         const GroupId group = inner_->add_group(std::move(ranks));
-        for (QueueName queue : kQueuesOfSteps) inner_->use(group, queue);
+        for (QueueName queue : kQueuesOfSteps) inner_->use(group, queue, by_peers_);
         return group;
     }
     void connect() override { inner_->connect(); }
@@ -34,9 +40,11 @@ public:
     void run(device::Queue& host, GroupId group, std::span<const Request> requests) override {
         device::Queue& queue = device_->queue(host.name());
         const bool may_run = refusal(requests, group).empty();
+        if (is_alike_) used_ = 0;
         std::vector<Copy> copies;
         std::vector<Request> there(requests.begin(), requests.end());
         for (Request& r : there) {
+            r.by_peers = by_peers_;
             if (may_run) copies.push_back(bring(queue, r, group));
         }
         inner_->run(queue, group, there);
@@ -90,6 +98,7 @@ private:
     static constexpr int64_t kArenaBytes = int64_t{256} << 20;
     std::unique_ptr<Communicator> inner_;
     std::unique_ptr<device::Device> device_;
+    const bool by_peers_, is_alike_;
     std::mutex mutex_;  // two threads of a rank, each on its channel
     char* arena_ = nullptr;
     int64_t used_ = 0;

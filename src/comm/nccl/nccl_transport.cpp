@@ -12,12 +12,11 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/round.h"
-#include "comm/block_rows.h"
 #include "comm/launch.h"
 #include "comm/local_copy.h"
 #include "device/device.h"
@@ -64,16 +63,9 @@ int processors() {
 
 cudaStream_t stream_of(const device::Queue& queue) { return static_cast<cudaStream_t>(queue.handle()); }
 
-// Everything between is launched together.
-class Together {
-public:
-    Together() { CHECK(ncclGroupStart); }
-    void launch() { CHECK(ncclGroupEnd); }
-};
-
 class NcclTransport final : public Transport {
 public:
-    NcclTransport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options)
+    NcclTransport(ProcessGroup& group, int ranks, const Moves& moves, const ExchangeOptions& options)
         : group_(group), moves_(moves), options_(options), ranks_(ranks) {
         if (ranks != group.processes())
             throw UserError("job.processes", "runtime.kernels",
@@ -113,12 +105,12 @@ public:
     }
     ProcessGroup& group() { return group_; }
     const Moves& moves() const { return moves_; }
-    const Options& options() const { return options_; }
+    const ExchangeOptions& options() const { return options_; }
 
 private:
     ProcessGroup& group_;
     const Moves& moves_;
-    const Options options_;
+    const ExchangeOptions options_;
     const int ranks_;
     mesh::Topology topology_;
     std::mutex mutex_;  // guards what follows
@@ -164,7 +156,7 @@ public:
         memberships_.push_back({std::move(ranks), position, {}, {}, {}});
         return static_cast<GroupId>(memberships_.size() - 1);
     }
-    void use(GroupId group, QueueName queue) override {
+    void use(GroupId group, QueueName queue, bool) override {
         Membership& m = memberships_.at(static_cast<size_t>(group));
         ensure(!connected_ || m.ranks.size() == 1, "use: communicators of NCCL are made before the first launch");
         m.uses[queue] = true;
@@ -177,14 +169,6 @@ public:
         ensure(!connected_, "connect: once");
         connected_ = true;
         ProcessGroup& processes = transport_.group();
-        ncclUniqueId id = {};
-        if (rank() == 0) CHECK(ncclGetUniqueId, &id);
-        const std::string first = processes.exchange(rank() == 0 ? std::string(id.internal, sizeof id.internal) : "")[0];
-        std::memcpy(id.internal, first.data(), sizeof id.internal);
-        ncclComm_t world = nullptr;
-        CHECK(ncclCommInitRank, &world, ranks(), id, rank());
-        transport_.keep(world);
-
         nlohmann::json own = nlohmann::json::array();
         for (const Membership& m : memberships_) {
             for (QueueName queue : kQueuesOfSteps) {
@@ -196,6 +180,14 @@ public:
             for (const nlohmann::json& use : parse_json<nlohmann::json>(text))
                 groups[static_cast<QueueName>(use[0].get<int>())].insert(use[1].get<Ranks>());
         }
+        if (std::ranges::all_of(groups, [](const auto& of_queue) { return of_queue.empty(); })) return;
+        ncclUniqueId id = {};
+        if (rank() == 0) CHECK(ncclGetUniqueId, &id);
+        const std::string first = processes.exchange(rank() == 0 ? std::string(id.internal, sizeof id.internal) : "")[0];
+        std::memcpy(id.internal, first.data(), sizeof id.internal);
+        ncclComm_t world = nullptr;
+        CHECK(ncclCommInitRank, &world, ranks(), id, rank());
+        transport_.keep(world);
         const auto queues = std::ranges::count_if(groups, [](const auto& of_queue) { return !of_queue.empty(); });
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         if (queues > 1) config.maxCTAs = std::min(kMostProcessors, processors() / static_cast<int>(queues));
@@ -234,12 +226,16 @@ public:
             if (kind == Collective::Send) ++self.in_flight[queue.index()];
             if (kind == Collective::Wait) --self.in_flight[queue.index()];
         }
-        Launch launch(*this, queue, self);
-        launch.move(requests);
+        Wire wire(self.comms[queue.name()], stream_of(queue));
+        const int members = static_cast<int>(self.ranks.size());
+        const Exchange<Wire> exchange(wire, transport_.moves(), queue, scratch(queue, requests), members, self.position,
+                                      transport_.options());
         for (const Request& r : requests) {
-            if (is_by_library(r)) continue;
-            if (r.kind == Collective::ReduceScatter) launch.reduce_scatter(r);
-            if (r.kind == Collective::AllReduce) launch.all_reduce(r);
+            if (!wire.collective(r, members)) exchange.move(r);
+        }
+        wire.launch();
+        for (const Request& r : requests) {
+            if (!is_by_library(r)) exchange.reduce(r);
         }
     }
 
@@ -253,207 +249,82 @@ private:
     };
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
-    // Of a member's part of a chunk, a piece of its own.
-    struct Part {
-        const char* from;
-        int64_t at, bytes;  // in the chunk
-    };
-    // What a sum on a channel is made of.
-    struct Chunks {
-        char* scratch = nullptr;
-        std::vector<Part> own;
-    };
-    Chunks& chunks(device::Queue& queue) {
-        Chunks& chunks = chunks_.at(static_cast<size_t>(queue.index()));
-        if (!chunks.scratch) chunks.scratch = queue.device().allocate(transport_.options().scratch_bytes, Place::Device);
-        ensure(chunks.scratch, "nccl: no memory on the GPU for what sums are made of");
-        return chunks;
+    ExchangeScratch& scratch(device::Queue& queue, Requests requests) {
+        ExchangeScratch& scratch = scratch_.at(static_cast<size_t>(queue.index()));
+        const auto is_summed_here = [](const Request& r) { return r.traits().reduces && !is_by_library(r); };
+        if (scratch.memory || std::ranges::none_of(requests, is_summed_here)) return scratch;
+        scratch.memory = queue.device().allocate(transport_.options().scratch_bytes, Place::Device);
+        ensure(scratch.memory, "nccl: no memory on the GPU for what sums are made of");
+        return scratch;
     }
 
-    // One launch of this rank.
-    class Launch {
+    // What one launch of this rank moves.
+    class Wire {
     public:
-        Launch(NcclCommunicator& own, device::Queue& queue, const Membership& self)
-            : own_(own),
-              queue_(queue),
-              comm_(self.comms[queue.name()]),
-              members_(static_cast<int>(self.ranks.size())),
-              position_(self.position) {}
+        Wire(ncclComm_t comm, cudaStream_t stream) : comm_(comm), stream_(stream) {}
 
-        // All that is not summed here.
-        void move(Requests requests) const {
-            Together together;
-            for (const Request& r : requests) {
-                switch (r.kind) {
-                    case Collective::AllGather: all_gather(r); break;
-                    case Collective::AllToAll: all_to_all(r); break;
-                    case Collective::Broadcast:
-                        CHECK(ncclBroadcast, r.in, r.out, static_cast<size_t>(r.block_bytes()), ncclInt8, r.root, comm_,
-                              stream());
-                        break;
-                    case Collective::Permute:
-                        send(r.in, r.block_bytes(), (position_ + r.by) % members_);
-                        receive(r.out, r.block_bytes(), (position_ - r.by + members_) % members_);
-                        break;
-                    case Collective::Send: send(r.in, r.block_bytes(), 1); break;
-                    case Collective::Recv: receive(r.out, r.block_bytes(), 0); break;
-                    case Collective::ReduceScatter:
-                        if (is_by_library(r)) library_reduce_scatter(r);
-                        break;
-                    case Collective::AllReduce:
-                        if (is_by_library(r))
-                            CHECK(ncclAllReduce, r.in, r.out, static_cast<size_t>(r.block_elements()), type_of(r.type), ncclSum,
-                                  comm_, stream());
-                        break;
-                    case Collective::Wait: break;  // what follows in the queue follows the send
-                }
-            }
-            together.launch();
+        void send(const Rows& rows, const void* from, int to, const void*) {
+            begin();
+            for (int64_t row = 0; row < rows.count; ++row)
+                CHECK(ncclSend, static_cast<const char*>(from) + row * rows.from_stride, static_cast<size_t>(rows.bytes),
+                      ncclInt8, to, comm_, stream_);
         }
-
-        void reduce_scatter(const Request& r) const {
-            const int64_t run = r.dim * r.inner, size = bytes_of(r.type);
-            const auto* const in = static_cast<const char*>(r.in);
-            in_chunks(r, r.block_elements(), [&](int64_t begin, int64_t count, const auto& give) {
-                for (int k = 0; k < members_; ++k) {
-                    for_rows(run * size, members_ * run * size, begin * size, count * size,
-                             [&](int64_t place, int64_t at, int64_t bytes) { give(k, in + k * run * size + place, at, bytes); });
-                }
-                return static_cast<char*>(r.out) + begin * size;
-            });
+        void receive(const Rows& rows, void* to, int from) {
+            begin();
+            for (int64_t row = 0; row < rows.count; ++row)
+                CHECK(ncclRecv, static_cast<char*>(to) + row * rows.to_stride, static_cast<size_t>(rows.bytes), ncclInt8, from,
+                      comm_, stream_);
         }
-
-        // Each member makes a slice, and gives it to all; or, where it is short, the whole.
-        void all_reduce(const Request& r) const {
-            const int64_t size = bytes_of(r.type), total = r.block_elements();
-            const auto* const in = static_cast<const char*>(r.in);
-            auto* const out = static_cast<char*>(r.out);
-            if (total * size <= own_.transport_.options().small_bytes) {
-                in_chunks(r, total, [&](int64_t begin, int64_t count, const auto& give) {
-                    for (int k = 0; k < members_; ++k) give(k, in + begin * size, 0, count * size);
-                    return out + begin * size;
-                });
-                return;
+        // By a call of NCCL's own for all members.
+        bool collective(const Request& r, int members) {
+            const int64_t run = r.dim * r.inner, run_bytes = run * bytes_of(r.type);
+            if (r.kind == Collective::AllGather && r.outer == 1) {
+                begin();
+                CHECK(ncclAllGather, r.in, r.out, static_cast<size_t>(run_bytes), ncclInt8, comm_, stream_);
+            } else if (r.kind == Collective::Broadcast) {
+                begin();
+                CHECK(ncclBroadcast, r.in, r.out, static_cast<size_t>(r.block_bytes()), ncclInt8, r.root, comm_, stream_);
+            } else if (is_by_library(r) && r.kind == Collective::AllReduce) {
+                begin();
+                CHECK(ncclAllReduce, r.in, r.out, static_cast<size_t>(r.block_elements()), type_of(r.type), ncclSum, comm_,
+                      stream_);
+            } else if (is_by_library(r)) {  // of several rows each by itself
+                ensure(!r.accumulate, "nccl: a sum by the library does not add to its result");
+                begin();
+                for (int64_t o = 0; o < r.outer; ++o)
+                    CHECK(ncclReduceScatter, static_cast<const char*>(r.in) + o * members * run_bytes,
+                          static_cast<char*>(r.out) + o * run_bytes, static_cast<size_t>(run), type_of(r.type), ncclSum, comm_,
+                          stream_);
+            } else {
+                return false;
             }
-            const int64_t slice = round_up((total + members_ - 1) / members_, kAlignmentBytes / size);
-            const auto begin_of = [&](int k) { return std::min(total, k * slice); };
-            // Of a member's slice, the part in a chunk: the last slices are shorter.
-            const auto part = [&](int k, int64_t begin) { return std::min(begin_of(k) + begin, begin_of(k + 1)); };
-            in_chunks(r, slice, [&](int64_t begin, int64_t count, const auto& give) {
-                for (int k = 0; k < members_; ++k)
-                    give(k, in + part(k, begin) * size, 0, (part(k, begin + count) - part(k, begin)) * size);
-                return out + part(position_, begin) * size;
-            });
-            const auto slice_bytes = [&](int k) { return (begin_of(k + 1) - begin_of(k)) * size; };
-            Together together;
-            for (int k = 0; k < members_; ++k) {
-                if (k == position_) continue;
-                send(out + begin_of(position_) * size, slice_bytes(position_), k);
-                receive(out + begin_of(k) * size, slice_bytes(k), k);
-            }
-            together.launch();
+            return true;
+        }
+        void launch() {
+            if (std::exchange(has_begun_, false)) CHECK(ncclGroupEnd);
         }
 
     private:
-        cudaStream_t stream() const { return stream_of(queue_); }
-        void send(const void* from, int64_t bytes, int to) const {
-            if (bytes > 0) CHECK(ncclSend, from, static_cast<size_t>(bytes), ncclInt8, to, comm_, stream());
-        }
-        void receive(void* to, int64_t bytes, int from) const {
-            if (bytes > 0) CHECK(ncclRecv, to, static_cast<size_t>(bytes), ncclInt8, from, comm_, stream());
+        void begin() {
+            if (!std::exchange(has_begun_, true)) CHECK(ncclGroupStart);
         }
 
-        // Of several rows each by itself, as all_gather.
-        void library_reduce_scatter(const Request& r) const {
-            ensure(!r.accumulate, "nccl: a sum by the library does not add to its result");
-            const int64_t run = r.dim * r.inner, run_bytes = run * bytes_of(r.type);
-            for (int64_t o = 0; o < r.outer; ++o)
-                CHECK(ncclReduceScatter, static_cast<const char*>(r.in) + o * members_ * run_bytes,
-                      static_cast<char*>(r.out) + o * run_bytes, static_cast<size_t>(run), type_of(r.type), ncclSum, comm_,
-                      stream());
-        }
-
-        // Of several rows each by itself.
-        void all_gather(const Request& r) const {
-            const int64_t run_bytes = r.dim * r.inner * bytes_of(r.type);
-            if (r.outer == 1) {
-                CHECK(ncclAllGather, r.in, r.out, static_cast<size_t>(run_bytes), ncclInt8, comm_, stream());
-                return;
-            }
-            for (int k = 0; k < members_; ++k) {
-                for (int64_t o = 0; o < r.outer; ++o) {
-                    send(static_cast<const char*>(r.in) + o * run_bytes, run_bytes, k);
-                    receive(static_cast<char*>(r.out) + (o * members_ + k) * run_bytes, run_bytes, k);
-                }
-            }
-        }
-
-        // Rows of a block are cut where those of the result are, on both sides.
-        void all_to_all(const Request& r) const {
-            const int64_t run_bytes = r.dim * r.inner * bytes_of(r.type), run_out_bytes = r.block_bytes() / r.outer_out;
-            for (int k = 0; k < members_; ++k) {
-                for (int64_t o = 0; o < r.outer; ++o) {
-                    for_rows(run_out_bytes, members_ * run_out_bytes, o * run_bytes, run_bytes,
-                             [&](int64_t to, int64_t at, int64_t bytes) {
-                                 send(static_cast<const char*>(r.in) + (o * members_ + k) * run_bytes + at, bytes, k);
-                                 receive(static_cast<char*>(r.out) + k * run_out_bytes + to, bytes, k);
-                             });
-                }
-            }
-        }
-
-        // A sum of `elements` at most for each member, a chunk after the other: give_all(begin, count, give) gives each member
-        // its part of a chunk by give(member, from, where in the chunk, bytes), and says where this one's result begins. All
-        // members cut a part in the same way: what others send here has the sizes of the pieces of this one's own part.
-        template <class GiveAll>
-        void in_chunks(const Request& r, int64_t elements, const GiveAll& give_all) const {
-            const int64_t size = bytes_of(r.type);
-            const int64_t most = own_.transport_.options().scratch_bytes / members_ / kAlignmentBytes * kAlignmentBytes / size;
-            Chunks& chunks = own_.chunks(queue_);
-            const auto place = [&](int member) { return chunks.scratch + member * most * size; };
-            for (int64_t begin = 0; begin < elements; begin += most) {
-                chunks.own.clear();
-                Together together;
-                char* const out = give_all(begin, std::min(most, elements - begin),
-                                           [&](int member, const char* from, int64_t at, int64_t bytes) {
-                                               if (member == position_) chunks.own.push_back({from, at, bytes});
-                                               else send(from, bytes, member);
-                                           });
-                int64_t own_bytes = 0;
-                for (const Part& part : chunks.own) {
-                    own_bytes += part.bytes;
-                    for (int k = 0; k < members_; ++k) {
-                        if (k != position_) receive(place(k) + part.at, part.bytes, k);
-                    }
-                }
-                together.launch();
-                if (own_bytes == 0) continue;
-                for (const Part& part : chunks.own)
-                    own_.transport_.moves().copy(queue_, {1, part.bytes, 0, 0}, part.from, place(position_) + part.at);
-                const auto in = [&](int member) -> const void* { return place(member); };
-                const auto to = [&](int) -> void* { return out; };
-                own_.transport_.moves().reduce(queue_,
-                                               {r.type, r.op, members_, r.level(), in, 1, to, r.accumulate, own_bytes / size});
-            }
-        }
-
-        NcclCommunicator& own_;
-        device::Queue& queue_;
         const ncclComm_t comm_;
-        const int members_, position_;
+        const cudaStream_t stream_;
+        bool has_begun_ = false;
     };
 
     NcclTransport& transport_;
     std::vector<Membership> memberships_;
     bool connected_ = false;
-    std::array<Chunks, kChannels> chunks_;
+    std::array<ExchangeScratch, kChannels> scratch_;
 };
 
 std::unique_ptr<Communicator> NcclTransport::communicator(int) { return std::make_unique<NcclCommunicator>(*this); }
 
 }  // namespace
 
-std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options) {
+std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const ExchangeOptions& options) {
     return std::make_unique<NcclTransport>(group, ranks, moves, options);
 }
 

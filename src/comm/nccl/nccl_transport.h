@@ -7,22 +7,16 @@
 #include <memory>
 #include <string>
 
+#include "comm/exchange.h"
 #include "comm/moves.h"
 #include "comm/process_group.h"
 #include "comm/transport.h"
 
 namespace lockstep::comm::nccl {
 
-struct Options {
-    // Of a channel's memory for what others send of a sum. Longer sums go in chunks.
-    int64_t scratch_bytes = int64_t{32} << 20;
-    // The longest sum that every member makes whole, of what all send it: one exchange instead of two.
-    int64_t small_bytes = 64 << 10;
-};
-
 // UserError job.processes where the job has not one rank a process. `group` and `moves` outlive the transport. Every process
 // makes it at the same time.
-std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options = {});
+std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const ExchangeOptions& options = {});
 
 // NCCL's sums in switches differ between runs. Sets NCCL_NVLS_ENABLE=0, unless the variable is set: NCCL has no other switch.
 // To be called before a transport is made.

@@ -274,6 +274,8 @@ Found find() {
     return found;
 }
 
+void use(int index) { CHECK(cudaSetDevice, index); }
+
 int64_t used_bytes() {
     size_t free = 0, all = 0;
     CHECK(cudaMemGetInfo, &free, &all);

@@ -21,6 +21,8 @@ struct Found {
     std::string description;  // "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 79.1 GiB), driver 13.0, runtime 13.0"
 };
 Found find();
+// From now on the calling thread's; one that find() has found.
+void use(int index);
 // Of the calling thread's GPU, by all programs: arenas, and what libraries and the driver keep.
 int64_t used_bytes();
 // Multiply-adds twice a second, without sparsity, from the vendor's data sheets; 0: the name is not known.

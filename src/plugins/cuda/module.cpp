@@ -3,6 +3,8 @@
 
 #include "comm/gpu/moves.h"
 #include "comm/nccl/nccl_transport.h"
+#include "comm/peer/memory.h"
+#include "comm/peer/peer_transport.h"
 #include "device/gpu/gpu.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_plans.h"
@@ -34,8 +36,13 @@ plugins::GpuModule made() {
     plugins::GpuModule m;
     m.moves = &comm::gpu::moves();
     m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
-    m.across_processes = [](comm::ProcessGroup& group, int ranks) {
-        return comm::nccl::transport(group, ranks, comm::gpu::moves());
+    m.across_processes = [](comm::ProcessGroup& group, int ranks, bool by_peers) {
+        std::unique_ptr<comm::Transport> all = comm::nccl::transport(group, ranks, comm::gpu::moves());
+        return by_peers ? comm::peer::transport(group, std::move(all), comm::gpu::moves()) : std::move(all);
+    };
+    m.why_no_peers = [](comm::ProcessGroup& group, int index) {
+        device::gpu::use(index % device::gpu::find().count);
+        return comm::peer::why_not(group);
     };
     m.avoid_sums_in_switches = comm::nccl::avoid_sums_in_switches;
     device::gpu::Found found = device::gpu::find();

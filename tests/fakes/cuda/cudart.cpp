@@ -27,7 +27,8 @@ std::shared_ptr<char> new_memory(size_t bytes) {
 }
 
 void* allocate(Machine& m, size_t bytes, cudaMemoryType type, bool mapped) {
-    Allocation a{new_memory(bytes), bytes, type, current_device(), mapped};
+    Allocation a{type == cudaMemoryTypeDevice ? new_device_memory(bytes) : new_memory(bytes), bytes, type, current_device(),
+                 mapped};
     char* const address = a.memory.get();
     m.allocations.emplace(address, std::move(a));
     return address;
@@ -40,6 +41,8 @@ void release(Machine& m, Lock& lock, void* address, cudaMemoryType type) {
     require(it != m.allocations.end() && it->second.type == type, cudaErrorInvalidValue,
             type == cudaMemoryTypeDevice ? "cudaMalloc has not returned this address, or it is free"
                                          : "cudaMallocHost or cudaHostAlloc has not returned this address, or it is free");
+    require(it->second.opened == 0, cudaErrorInvalidValue, "another process has the memory open");
+    require(!it->second.exported, cudaErrorInvalidValue, "the memory is another process's: cudaIpcCloseMemHandle");
     forbid_unsafe_call(m, "memory is freed");
     const Allocation a = it->second;
     m.allocations.erase(it);
@@ -352,7 +355,32 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
         const Copy c = checked_copy(m, to, from, bytes, kind);
         require(!c.pageable(), cudaErrorInvalidValue, "memory of the host that is not pinned: the copy may wait for the host");
         require(!c.between_hosts(), cudaErrorInvalidValue, "both sides are memory of the host: the copy waits for the host");
-        issue(m, lock, stream, &Counts::copies, plain("copy", [c] { std::memcpy(c.to, c.from, c.bytes); }));
+        bool left_out = false;
+        if (bytes == sizeof(uint32_t)) {
+            ++m.counts.words;
+            left_out = m.left_out_word == 0;
+            if (m.left_out_word >= 0) --m.left_out_word;
+        }
+        issue(m, lock, stream, &Counts::copies, plain("copy", [c, left_out] {
+                  if (!left_out) std::memcpy(c.to, c.from, c.bytes);
+              }));
+    });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+    return call(__func__, [&](Machine& m, Lock& lock) {
+        m.stream(stream);
+        require(width <= to_pitch && width <= from_pitch, cudaErrorInvalidPitchValue, "a row is longer than its pitch");
+        if (width == 0 || height == 0) return;
+        std::vector<Copy> rows;
+        for (size_t i = 0; i < height; ++i)
+            rows.push_back(checked_copy(m, static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch,
+                                        width, kind));
+        require(!rows[0].pageable() && !rows[0].between_hosts(), cudaErrorInvalidValue, "the copy may wait for the host");
+        issue(m, lock, stream, &Counts::copies, plain("copy", [rows] {
+                  for (const Copy& c : rows) std::memcpy(c.to, c.from, c.bytes);
+              }));
     });
 }
 

@@ -30,14 +30,24 @@ struct Counts {
     int64_t device_allocations = 0, pinned_allocations = 0;
     int64_t streams = 0, events = 0, graphs = 0, executable_graphs = 0;  // that were created
     int64_t launches = 0;  // kernels, products and collectives; also those that are captured, as with all that follows
+    int64_t words = 0;     // copies of 4 bytes
     int64_t copies = 0, fills = 0, host_functions = 0;
     int64_t graph_launches = 0;
     int64_t stream_waits = 0;  // cudaStreamWaitEvent
+    int64_t value_waits = 0;   // cuStreamWaitValue32
 };
 Counts counts();  // since `reset`, of calls that succeeded
 
 // A cudaStreamWaitEvent does nothing: the n-th from now, 0 is the next. -1: none.
 void leave_out_wait(int64_t n);
+
+// The same of a cuStreamWaitValue32, and of a copy of 4 bytes.
+void leave_out_value_wait(int64_t n);
+void leave_out_word(int64_t n);
+// Threads stand for processes, which open each other's memory at other addresses. Without: as in containers that forbid it.
+void set_ipc(bool works);
+// Whether a stream that captures may wait for a value. It may at first.
+void set_value_waits_recorded(bool works);
 
 // The version of CUDA that the driver supports, 1000 major + 10 minor; none: no driver is installed.
 void set_driver(std::optional<int> version);
@@ -60,7 +70,7 @@ void set_epilogue_without_algorithm(uint32_t epilogue);
 
 // How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.
 void allow_ranks_per_device(int count);
-// A wait for a collective that other ranks never come to fails at once where the fake can tell, because the threads of those
+// A wait for a value that nobody writes fails if no thread gives the device anything for so long. A wait for a collective that other ranks never come to fails at once where the fake can tell, because the threads of those
 // ranks have ended or wait too. Where it cannot, the wait fails if no thread gives the device anything for so long. One minute at
 // first.
 void set_patience(std::chrono::milliseconds patience);

@@ -133,6 +133,8 @@ void set_refusal(const std::string& text) {
     current().refusal = text;
 }
 
+bool has_failed() { return current().failure != cudaSuccess; }
+
 void fail_device(cudaError_t code, const std::string& why) {
     Current& c = current();
     const std::lock_guard lock(c.mutex);
@@ -226,6 +228,10 @@ Counts counts() {
 }
 
 void leave_out_wait(int64_t n) { machine().left_out_wait = n; }
+void leave_out_value_wait(int64_t n) { machine().left_out_value_wait = n; }
+void leave_out_word(int64_t n) { machine().left_out_word = n; }
+void set_ipc(bool works) { machine().has_ipc = works; }
+void set_value_waits_recorded(bool works) { machine().records_value_waits = works; }
 void set_driver(std::optional<int> version) { machine().driver = version; }
 void set_device_count(int count) { machine().device_count = count; }
 void set_device_properties(const DeviceProperties& properties) { machine().properties = properties; }

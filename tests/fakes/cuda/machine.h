@@ -83,6 +83,9 @@ struct Allocation {
     cudaMemoryType type;  // device or host (pinned)
     int device;
     bool mapped = false;
+    std::thread::id thread = std::this_thread::get_id();  // that allocated it, or opened it
+    const char* exported = nullptr;                       // of what was opened: the allocation
+    int opened = 0;                                       // by how many it is now
 };
 
 struct Device {
@@ -139,7 +142,8 @@ struct Machine {
     int64_t pinned_limit_bytes = std::numeric_limits<int64_t>::max(), pinned_bytes = 0;
     int device_count = 1;
     int ranks_per_device = 1;
-    int64_t left_out_wait = -1;
+    int64_t left_out_wait = -1, left_out_value_wait = -1, left_out_word = -1;
+    bool has_ipc = true, records_value_waits = true;
     std::map<int, Device> devices;  // that were used
     std::map<const char*, Allocation> allocations;
     Table<cudaStream_t, Stream> streams;
@@ -153,6 +157,12 @@ struct Machine {
 using Lock = std::unique_lock<std::mutex>;
 
 Machine& machine();
+
+bool has_failed();
+
+// Memory of a device, which may be mapped a second time.
+std::shared_ptr<char> new_device_memory(size_t bytes);
+std::shared_ptr<char> mapped_again(const Allocation& allocation);
 
 // What keeps work of a device from using these bytes; empty: nothing.
 std::string unusable(const void* address, size_t bytes, int device, bool pinned_is_usable);

@@ -38,6 +38,11 @@ Order::Mark Order::give(int queue, Work work) {
     return mark;
 }
 
+void Order::give_when(int queue, device::Scheduler::Condition condition) {
+    Lock lock(mutex_);
+    append(queues_.at(static_cast<size_t>(queue)), {std::make_shared<Place>(), {}, nullptr, std::move(condition)}, lock);
+}
+
 Order::Mark Order::last(int queue) {
     Lock lock(mutex_);
     Queue& q = queues_.at(static_cast<size_t>(queue));
@@ -87,7 +92,7 @@ bool Order::give_front(int queue, Lock& lock) {
     q.giving = true;
     lock.unlock();  // the scheduler may run a piece
     for (const Mark& mark : piece.waits) scheduler_.wait(queue, mark->ticket);
-    device::Scheduler::Ticket ticket = scheduler_.give(queue, std::move(piece.work));
+    device::Scheduler::Ticket ticket = scheduler_.give(queue, std::move(piece.work), std::move(piece.condition));
     lock.lock();
     piece.mark->ticket = std::move(ticket);
     q.giving = false;
@@ -125,9 +130,15 @@ bool Order::run_until(const Mark& mark) {
     this_thread()->awaited = nullptr;
     changed_.notify_all();
     if (!mark->ticket) return false;
-    lock.unlock();
-    scheduler_.run_until(mark->ticket);
-    return true;
+    for (;;) {
+        lock.unlock();
+        if (scheduler_.run_until(mark->ticket)) return true;
+        lock.lock();
+        // Until a thread gives what makes a condition hold.
+        stuck_ = stuck_ || Clock::now() - std::max(start, last_given_) > patience_;
+        if (stuck_) return false;
+        changed_.wait_for(lock, std::chrono::milliseconds(1));
+    }
 }
 
 void Order::take_part() {

@@ -32,6 +32,9 @@ public:
     void wait(int queue, Mark mark);
     // Without work: a place behind what the queue was given, and what it was told to wait for.
     Mark give(int queue, Work work = nullptr);
+    // A place that the queue comes to only while a condition holds, which other pieces bring about. If nobody gives a piece for
+    // long, and nothing can run, waits fail.
+    void give_when(int queue, device::Scheduler::Condition condition);
     // Of all that the queue was given and told to wait for; null: nothing.
     Mark last(int queue);
 
@@ -55,6 +58,7 @@ private:
         Mark mark;
         std::vector<Mark> waits;
         Work work;
+        device::Scheduler::Condition condition = nullptr;
     };
     struct Queue {
         std::deque<Piece> held;

@@ -1,33 +1,28 @@
-// Ranks that have a process and a GPU each, on the fakes: NCCL gives the bits of every other transport, alone and in training.
+// Ranks that have a process and a GPU each, on the fakes: NCCL, and GPUs that write to each other's memory, give the bits of every
+// other transport, alone and in training.
 #include <gtest/gtest.h>
 
-#include "comm/nccl/nccl_transport.h"
+#include "comm/peer/memory.h"
 #include "ir/text.h"
-#include "tests/comm/process_groups.h"
 #include "tests/comm/queued_job.h"
-#include "tests/gpu/on_fakes/training.h"
+#include "tests/gpu/on_fakes/processes.h"
 
 namespace lockstep::comm::test {
 namespace {
 
-void another_schedule(int ranks) {
-    static std::atomic<uint64_t> seed = 0;
-    fakes::cuda::reset(++seed);
-    fakes::cuda::allow_ranks_per_device(ranks);
-}
-
-Job nccl_job(const std::string& name, int ranks, const nccl::Options& options = {}) {
+Job job_of_processes(const std::string& name, int ranks, Staged::By by, const ExchangeOptions& options = {}) {
     const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), 1};
-    return {name + std::to_string(ranks), topology, [ranks, options](const Body& body) {
-                another_schedule(ranks);
+    return {name + std::to_string(ranks), topology, [ranks, by, options](const Body& body) {
+                testing::another_schedule(ranks);
                 Errors errors;
                 std::mutex mutex;
                 in_process_groups(std::vector<int>(static_cast<size_t>(ranks), 0), [&](ProcessGroup& group) {
                     const std::unique_ptr<device::Machine> machine = device::gpu::machine(kernels::gpu::add_one);
-                    const std::unique_ptr<Transport> world = nccl::transport(group, ranks, gpu::moves(), options);
+                    std::unique_ptr<Transport> world = nccl::transport(group, ranks, gpu::moves(), options);
+                    if (by != Staged::By::Any) world = peer::transport(group, std::move(world), gpu::moves(), options);
                     std::string error;
                     {
-                        Staged communicator(world->communicator(group.process()), *machine);
+                        Staged communicator(world->communicator(group.process()), *machine, by);
                         try {
                             body(communicator);
                         } catch (const std::exception& e) {
@@ -41,15 +36,40 @@ Job nccl_job(const std::string& name, int ranks, const nccl::Options& options = 
             }};
 }
 
+using By = Staged::By;
 INSTANTIATE_TEST_SUITE_P(Nccl, CommBits,
-                         ::testing::Values(nccl_job("Nccl", 2), nccl_job("Nccl", 3), nccl_job("NcclInChunks", 3, {16 << 10, 0})),
+                         ::testing::Values(job_of_processes("Nccl", 2, By::Any), job_of_processes("Nccl", 3, By::Any),
+                                           job_of_processes("NcclInChunks", 3, By::Any, {16 << 10, 0})),
                          name_of_job);
+// To buffers at equal offsets, and by room.
+INSTANTIATE_TEST_SUITE_P(Peers, CommBits,
+                         ::testing::Values(job_of_processes("Peers", 2, By::PeersAlike),
+                                           job_of_processes("Peers", 3, By::PeersAlike),
+                                           job_of_processes("PeersInChunks", 3, By::PeersAlike, {16 << 10, 0}),
+                                           job_of_processes("PeersByRoom", 2, By::Peers),
+                                           job_of_processes("PeersByRoomInChunks", 3, By::Peers, {16 << 10, 0})),
+                         name_of_job);
+
+TEST(Peers, SayAlikeWhyTheyCannotReachEachOther) {
+    for (const bool works : {true, false}) {
+        testing::another_schedule(4);
+        fakes::cuda::set_ipc(works);
+        std::mutex mutex;
+        std::set<std::string> said;
+        in_process_groups({0, 0, 1, 1}, [&](ProcessGroup& group) {
+            const std::string why = peer::why_not(group);
+            const std::lock_guard lock(mutex);
+            said.insert(why);
+        });
+        EXPECT_EQ(said, std::set<std::string>{works ? "" : "process 0: cudaIpcGetMemHandle: operation not supported"});
+    }
+}
 
 // Sums of whole numbers, which no order changes. A block has one row or several; a reduction may write over its own block.
 TEST(NcclSums, ByTheLibrary) {
     constexpr int kRanks = 3;
     std::atomic<int> wrong = 0;
-    const Errors errors = nccl_job("Library", kRanks).run([&](Communicator& comm) {
+    const Errors errors = job_of_processes("Library", kRanks, By::Any).run([&](Communicator& comm) {
         const GroupId all = comm.add_group({0, 1, 2});
         comm.connect();
         const int me = comm.position(all);
@@ -86,23 +106,6 @@ TEST(NcclSums, ByTheLibrary) {
 namespace lockstep::testing {
 namespace {
 
-// By each process, of one rank.
-std::vector<Outcome> train_in_processes(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
-    const auto ranks = static_cast<int>(compiled.layout.ranks);
-    comm::test::another_schedule(ranks);
-    std::vector<Outcome> of_process(static_cast<size_t>(ranks));
-    const auto errors =
-        comm::test::in_process_groups(std::vector<int>(static_cast<size_t>(ranks), 0), [&](comm::ProcessGroup& group) {
-            const auto across = [](comm::ProcessGroup& g, int n) { return comm::nccl::transport(g, n, comm::gpu::moves()); };
-            const runtime::Backend backend = {device::gpu::machine(kernels::gpu::add_one), &comm::gpu::moves(), across};
-            of_process[static_cast<size_t>(group.process())] = train(recipe, compiled, backend, steps, &group);
-        });
-    for (const std::exception_ptr& e : errors) {
-        if (e) std::rethrow_exception(e);
-    }
-    return of_process;
-}
-
 class GpuProcesses : public ::testing::TestWithParam<NamedSettings> {};
 
 // Call by call, and from the second step on as a graph.
@@ -112,12 +115,17 @@ TEST_P(GpuProcesses, HaveTheBitsOfRanksThatShareAGpu) {
     const compile::Compiled compiled = compile_for_gpu(recipe);
     const Outcome threads = train(recipe, compiled, fake_gpu(1), kSteps);
     const auto ranks = static_cast<int>(compiled.layout.ranks);
-    for (const char* graph : {"false", "true"}) {
-        recipe.set("runtime.cuda_graph", graph);
-        for (int schedule = 0; schedule < 2; ++schedule) {
-            const std::vector<Outcome> of_process = train_in_processes(recipe, compiled, kSteps);
-            EXPECT_EQ(fakes::cuda::counts().graph_launches, *graph == 't' ? (kSteps - 1) * ranks : 0);
-            for (const Outcome& outcome : of_process) EXPECT_TRUE(threads == outcome) << "graph: " << graph;
+    const compile::Compiled peers = compile_for_peers(recipe);
+    for (const compile::Compiled* by : {&compiled, &peers}) {
+        for (const char* graph : {"false", "true"}) {
+            recipe.set("runtime.cuda_graph", graph);
+            for (int schedule = 0; schedule < 2; ++schedule) {
+                const std::vector<Outcome> of_process = train_in_processes(recipe, *by, kSteps);
+                EXPECT_EQ(fakes::cuda::counts().graph_launches, *graph == 't' ? (kSteps - 1) * ranks : 0);
+                EXPECT_EQ(fakes::cuda::counts().value_waits > 0, by == &peers);
+                for (const Outcome& outcome : of_process)
+                    EXPECT_TRUE(threads == outcome) << "graph: " << graph << ", by peers: " << (by == &peers);
+            }
         }
     }
 }
