@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "calibration/band.h"
 #include "cli/commands.h"
@@ -97,6 +99,19 @@ Json slower_json(const planning::Plan& p) {
     return out;
 }
 
+// Whether the rate of the op's kernel is one that nobody has measured.
+bool is_assumed(const planning::Plan& p, const Costly& c) {
+    return std::ranges::any_of(p.cluster.module.assumed,
+                               [&](const auto& of) { return c.name.ends_with(fmt::format("({})", of.first)); });
+}
+
+// "gpu.adamw, gpu.rmsnorm"
+std::string assumed_kernels(const planning::Plan& p) {
+    std::set<std::string> kernels;
+    for (const auto& [op, kernel] : p.cluster.module.assumed) kernels.insert(kernel);
+    return fmt::format("{}", fmt::join(kernels, ", "));
+}
+
 Json to_json(const planning::Plan& p, size_t ops) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -106,7 +121,8 @@ Json to_json(const planning::Plan& p, size_t ops) {
                               {"count", c.spent.count},
                               {"time_s", c.spent.time_s},
                               {"flops_per_s", c.spent.flops / c.spent.time_s},
-                              {"bytes_per_s", c.spent.bytes / c.spent.time_s}});
+                              {"bytes_per_s", c.spent.bytes / c.spent.time_s},
+                              {"assumed", is_assumed(p, c)}});
         }
         Json stage = stage_json(p.compiled.programs[k], p.reports[k], static_cast<int64_t>(p.cluster.reserve_bytes));
         stage["waiting_s"] = p.breakdowns[k].waiting_s;
@@ -160,6 +176,7 @@ void print(const planning::Plan& p, size_t ops) {
     fmt::print("{}: {}; {}\n", p.cluster.name, p.cluster.description, p.machine.kernels.text);
     if (!p.cluster.stack.name.empty()) fmt::print("stack        {}\n", p.cluster.stack.description);
     if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
+    if (!p.cluster.module.assumed.empty()) fmt::print("Assumed, never measured: how fast {} are\n", assumed_kernels(p));
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
                p.cluster.devices ? ", a device each"
                : p.rank_threads.comm_thread
@@ -203,8 +220,9 @@ void print(const planning::Plan& p, size_t ops) {
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
     for (const Costly& c : costliest(all_of(p.breakdowns), ops)) {
         const compile::TimeSpent& s = c.spent;
-        fmt::print("  {:<50}{:>8.0f} {:>10.4g} {:>6.1f} {:>10.4g} {:>9.4g}\n", c.name, s.count, s.time_s, 100 * s.time_s / step_s,
-                   s.flops / s.time_s / 1e12, s.bytes / s.time_s / 1e9);
+        fmt::print("  {:<50}{:>8.0f} {:>10.4g} {:>6.1f} {:>10.4g} {:>9.4g}{}\n", c.name, s.count, s.time_s,
+                   100 * s.time_s / step_s, s.flops / s.time_s / 1e12, s.bytes / s.time_s / 1e9,
+                   is_assumed(p, c) ? "  assumed" : "");
     }
 }
 

@@ -26,7 +26,10 @@ constexpr const char *kTransport = "transport", *kPeer = "peer";
 }  // namespace
 
 bool is_by_peers(const ir::Op& op) { return op.attrs.contains(kTransport); }
-void set_by_peers(ir::Op& op) { op.attrs[kTransport] = std::string(kPeer); }
+void set_by_peers(ir::Op& op, bool by_peers) {
+    if (by_peers) op.attrs[kTransport] = std::string(kPeer);
+    else op.attrs.erase(kTransport);
+}
 bool any_by_peers(const ir::Program& program) {
     return std::ranges::any_of(program.routines, [](const ir::Routine& r) { return std::ranges::any_of(r.ops, is_by_peers); });
 }

@@ -18,7 +18,7 @@ void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
 // The attribute transport, 'peer': the members' GPUs write to each other's memory.
 bool is_by_peers(const ir::Op& op);
-void set_by_peers(ir::Op& op);
+void set_by_peers(ir::Op& op, bool by_peers);
 bool any_by_peers(const ir::Program& program);
 
 // Groups of ranks that join in an op and have one layout over hosts.

@@ -8,6 +8,8 @@
 //                        and with the roundings of a reduce_scatter, is the result, which is split over the group
 // Source: the decomposed collectives of Wang et al. (ASPLOS 2023, "Overlap Communication with Dependent Computation via
 // Decomposition") and PyTorch's asynchronous tensor parallelism.
+#include "ops/blocks.h"
+
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -57,7 +59,7 @@ std::vector<OpRule> block_rules() {
     block.sharding = {.of_blocks = true};
     block.memory = {.view = true, .in_place = 0, .rewrites = {{0, 0}}};
     block.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    return {block, from_blocks("join_blocks"), from_blocks(ir::kSumBlocks)};
+    return {block, from_blocks(kJoinBlocks), from_blocks(ir::kSumBlocks)};
 }
 
 }  // namespace lockstep::ops

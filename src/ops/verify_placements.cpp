@@ -1,4 +1,5 @@
 #include "ops/verify_placements.h"
+#include "ops/blocks.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "ops/algorithms.h"
+#include "ops/blocks.h"
 #include "ops/rule.h"
 
 namespace lockstep::ops {

@@ -40,8 +40,7 @@ ir::Program route(ir::Program program, const RouteOptions& options) {
             const std::optional<mesh::CollectiveAlgorithm> algorithm = algorithm_of(program, r, op, groups, options);
             if (algorithm) ops::set_algorithm(op, *algorithm);
             const bool by_library = algorithm && ir::traits_of(op).reduces && algorithm->reduce == mesh::ReduceBy::Library;
-            if (options.topology.peers && !by_library && std::ranges::all_of(groups.of(op), is_on_one_host))
-                ops::set_by_peers(op);
+            ops::set_by_peers(op, options.topology.peers && !by_library && std::ranges::all_of(groups.of(op), is_on_one_host));
         }
     }
     return program;

@@ -210,12 +210,14 @@ void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelR
     read_each(r, "ops", origin, [&](Reader& row) {
         RatedKernels of_table;
         read_fields(row, kModuleOps, of_table);
-        const auto& [ops, op, kernel] = of_table;
+        const auto& [ops, op, kernel, assumed] = of_table;
         if (op.empty() || kernel.empty()) row.incomplete("op", "a [[module.ops]] table needs op and kernel");
         const auto of_any = rates.find({op, ""});
         ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second;
         change_rate(row, origin, rate);
         rates[{op, kernel}] = rate;
+        if (assumed) m.assumed.insert({op, kernel});
+        else m.assumed.erase({op, kernel});
     });
     r.finish();
 }

@@ -5,7 +5,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/instruction_sets.h"
@@ -46,9 +48,10 @@ struct Host {
 
 // Of Lockstep: its kernels run on the cluster's devices where no stack is asked for.
 struct Module {
-    std::string name;             // "cuda", or none
-    int compute_capability = 90;  // of the devices: 90 is Hopper
-    Host host;                    // in its place then; no launch_s: as the cluster's
+    std::string name;                                       // "cuda", or none
+    int compute_capability = 90;                            // of the devices: 90 is Hopper
+    Host host;                                              // in its place then; no launch_s: as the cluster's
+    std::set<std::pair<std::string, std::string>> assumed;  // ops and kernels whose rates nobody has measured
 };
 
 // What measured runs on the machine itself say of its plans (`lockstep calibrate --multiplier`).

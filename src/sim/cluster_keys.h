@@ -82,7 +82,8 @@ inline constexpr Field<Cluster> kRates[] = {
                                                                   "share of bytes_per_s that kernels reach", kEfficiency),
     field<&Cluster::costs, &ops::CostTable::processors>(
         "processors", "processors of a device, over which tiles are spread; 0: not said", kCount, Printed::UnlessDefault),
-    field<&Cluster::beside_collective>("beside_collective", "share of a device's rates that ops keep during a collective that takes processors",
+    field<&Cluster::beside_collective>("beside_collective",
+                                       "share of a device's rates that ops keep during a collective that takes processors",
                                        kEfficiency, Printed::UnlessDefault),
 };
 
@@ -237,12 +238,14 @@ inline constexpr Field<Part> kRuns[] = {
 struct RatedKernels {
     std::vector<std::string> ops;
     std::string op, kernel;
+    bool assumed = false;
 };
 inline constexpr Field<RatedKernels> kOps[] = {
     field<&RatedKernels::ops>("ops", "kinds of op, whichever kernel runs them", one_of(ops_with_kernels))};
 inline constexpr Field<RatedKernels> kModuleOps[] = {
     field<&RatedKernels::op>("op", "kind of op that the kernel runs", one_of(ops_with_kernels)),
     field<&RatedKernels::kernel>("kernel", "kernel of the module; its rates are on top of those of its op", kKernelName),
+    field<&RatedKernels::assumed>("assumed", "nobody has measured these rates; a plan says so", {}, Printed::UnlessDefault),
 };
 
 inline constexpr Field<AttentionRate> kAttention[] = {

@@ -16,7 +16,7 @@ std::string print_rates(const Cluster& c) {
         const auto& [op, kernel] = of;
         const std::string text = print_rate(rate);
         if (text.empty()) continue;
-        RatedKernels of_table{{op}, op, kernel};
+        RatedKernels of_table{{op}, op, kernel, c.module.assumed.contains(of)};
         if (kernel.empty()) of_ops += "\n[[ops]]\n" + print_fields(kOps, of_table) + text;
         else if (c.runs_module()) of_module += "\n[[module.ops]]\n" + print_fields(kModuleOps, of_table) + text;
     }

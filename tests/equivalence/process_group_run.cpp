@@ -21,6 +21,7 @@ std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dty
     topology.ranks_per_process = static_cast<int>(compile::layout_of(compile::config_of(d->recipe)).ranks / processes);
     for (int host : host_of)
         topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(topology.ranks_per_process), host);
+    topology.peers = seed % 3 == 0;  // by these transports it is only another program
     // Tensors are tiny: at times none is small, so that all go the long ways.
     d->compiled = compile_recipe(d->recipe, backend_of(dtype), {}, {topology, seed % 4 == 0 ? mesh::kSmallBytes : 0});
     return d;

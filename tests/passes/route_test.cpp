@@ -103,6 +103,35 @@ TEST(Route, AgainForOtherHostsLeavesNothingOfTheOldWay) {
     EXPECT_EQ(passes::route(uneven, {hosts({4, 4}, 1), 0}), two);
 }
 
+// Of the sends of a pipeline, too.
+TEST(Route, GroupsOfOneHostGoByPeersWhereGpusReachEachOther) {
+    mesh::Topology topology = hosts({4, 4}, 1);
+    topology.peers = true;
+    for (const bool by_library : {false, true}) {
+        Settings settings = kShardedRecipe;
+        if (by_library) settings.emplace_back("comm.reductions", "nccl");
+        const ir::Program before = program_after("overlap", settings);
+        const ir::Program p = passes::route(before, {topology, 0, by_library});
+        EXPECT_FALSE(ops::verify(p).has_value());
+        EXPECT_EQ(ir::parse(ir::print(p)), p);
+        int by_peers = 0;
+        for (const ir::Routine& r : p.routines) {
+            for (const ir::Op& op : r.ops) {
+                if (!ops::rule(op.kind).collective) continue;
+                const bool is_within = p.mesh.text(op.group) == "tp";  // two ranks that follow each other
+                const bool by_nccl = op.attrs.contains("reduce") && op.text("reduce") == "library";
+                EXPECT_EQ(ops::is_by_peers(op), is_within && !by_nccl) << op.kind << " over " << p.mesh.text(op.group);
+                by_peers += ops::is_by_peers(op);
+            }
+        }
+        EXPECT_GT(by_peers, 0);
+        EXPECT_TRUE(ops::any_by_peers(p));
+        topology.peers = false;
+        EXPECT_FALSE(ops::any_by_peers(passes::route(p, {topology, 0, by_library})));
+        topology.peers = true;
+    }
+}
+
 TEST(Route, WaysThatMeanNothingAreRefused) {
     const ir::Program p = passes::route(program_after("overlap", kShardedRecipe), {hosts({4, 4}, 1), 0});
     EXPECT_FALSE(ops::verify(p).has_value());

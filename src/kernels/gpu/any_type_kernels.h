@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/block_copies.h"
 #include "kernels/gpu/any_type.h"
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/movement.h"
@@ -27,36 +28,11 @@ inline Made make_copy(const KernelContext& c) {
     });
 }
 
-// A tensor as blocks along a dim: `outer` rows of `count` blocks, of `bytes` each.
-struct Blocks {
-    int64_t outer = 1, bytes, count, index;  // index: this rank's own
-    Blocks(const KernelContext& c, const ir::Tensor& block, const ir::Tensor& whole) : bytes(bytes_of(block.dtype)) {
-        const auto dim = static_cast<size_t>(c.op.integer("dim"));
-        for (size_t i = 0; i < block.dims.size(); ++i) (i < dim ? outer : bytes) *= c.size(block, static_cast<int>(i));
-        count = c.size(whole, static_cast<int>(dim)) / c.size(block, static_cast<int>(dim));
-        index = c.mesh.index(c.rank, c.op.group);
-    }
-};
-// Block `at` of operand 0.
-inline Made make_cut(const Blocks& b, int64_t at) {
-    return kernel_from([=](const KernelArgs& k) {
-        copy_rows(stream_of(k), {b.outer, b.bytes, b.count * b.bytes, b.bytes}, in<char>(k, 0) + at * b.bytes, k.out[0]);
-    });
-}
-inline Made make_slice(const KernelContext& c) {
-    const Blocks b(c, c.out(0), c.in(0));
-    return make_cut(b, b.index);
-}
-inline Made make_block(const KernelContext& c) {
-    const Blocks b(c, c.out(0), c.in(0));
-    return make_cut(b, (b.index + c.op.integer("shift")) % b.count);
-}
-inline Made make_join_blocks(const KernelContext& c) {
-    return kernel_from([b = Blocks(c, c.in(0), c.out(0))](const KernelArgs& k) {
-        for (int64_t i = 0; i < b.count; ++i) {
-            const int64_t at = (b.index - i + b.count) % b.count;
-            copy_rows(stream_of(k), {b.outer, b.bytes, b.bytes, b.count * b.bytes}, k.in[i], out<char>(k, 0) + at * b.bytes);
-        }
+inline Made make_blocks(const KernelContext& c) {
+    return kernel_from([copies = block_copies(c)](const KernelArgs& k) {
+        for (const BlockCopy& b : copies)
+            copy_rows(stream_of(k), {b.count, b.bytes, b.from_stride, b.to_stride},
+                      static_cast<const char*>(k.in[b.operand]) + b.from, out<char>(k, 0) + b.to);
     });
 }
 // Operand i is what the rank i before this one has.
@@ -288,9 +264,7 @@ void add(std::vector<Registered>& all) {
     constexpr Dtype kScalar[] = {Dtype::F64};
     List<B> list{all};
     for (const char* op : {"rename", "copy", "reshape"}) list.template add<make_copy>(kMoved, op);
-    list.template add<make_slice>(kMoved, "slice");
-    list.template add<make_block>(kMoved, "block");
-    list.template add<make_join_blocks>(kMoved, "join_blocks");
+    for (const char* op : {"slice", "block", "join_blocks"}) list.template add<make_blocks>(kMoved, op);
     list.template add<make_append>(kMoved, "append");
     list.template add<make_pack>(kMoved, "pack");
     list.template add<make_unpack>(kMoved, "unpack");

@@ -4,66 +4,24 @@
 
 #include "base/error.h"
 #include "base/storage.h"
+#include "kernels/block_copies.h"
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels::reference {
 namespace {
 
-// A rank's part along one dim of a tensor that is whole there.
-Made make_slice(const KernelContext& c) {
-    const auto dim = static_cast<size_t>(c.op.integer("dim"));
-    const int64_t size = bytes_of(c.out(0).dtype);
-    int64_t outer = 1, inner = size;
-    for (size_t i = 0; i < c.out(0).dims.size(); ++i) {
-        if (i < dim) outer *= c.size(c.out(0), static_cast<int>(i));
-        if (i > dim) inner *= c.size(c.out(0), static_cast<int>(i));
-    }
-    const int64_t part = c.size(c.out(0), static_cast<int>(dim)) * inner, whole = c.size(c.in(0), static_cast<int>(dim)) * inner;
-    const int64_t begin = c.mesh.index(c.rank, c.op.group) * part;
-    return kernel_from([=](const KernelArgs& a) {
-        for (int64_t o = 0; o < outer; ++o)
-            std::memcpy(static_cast<char*>(a.out[0]) + o * part, in<char>(a, 0) + o * whole + begin, static_cast<size_t>(part));
-    });
-}
-
-// Blocks of a tensor along one dim, in bytes: `outer` rows of blocks, `block` bytes each; the whole has `count` in a row.
-struct Blocks {
-    int64_t outer = 1, block = 0, count = 1, index = 0;  // index: this rank's own
-
-    Blocks(const KernelContext& c, const ir::Tensor& of_block, const ir::Tensor& whole) {
-        const auto dim = static_cast<size_t>(c.op.integer("dim"));
-        block = bytes_of(of_block.dtype);
-        for (size_t i = 0; i < of_block.dims.size(); ++i) (i < dim ? outer : block) *= c.size(of_block, static_cast<int>(i));
-        count = c.size(whole, static_cast<int>(dim)) / c.size(of_block, static_cast<int>(dim));
-        index = c.mesh.index(c.rank, c.op.group);
-    }
-    void copy(char* to, int64_t to_stride, const char* from, int64_t from_stride, const device::Queue& queue) const {
-        queue.pool().parallel([&](int thread, int threads) {
-            for (int64_t o = 0; o < outer; ++o) {
-                const Range part = split(block, threads, thread, 64);
-                std::memcpy(to + o * to_stride + part.begin, from + o * from_stride + part.begin,
-                            static_cast<size_t>(part.count()));
-            }
-        });
-    }
-};
-
-Made make_block(const KernelContext& c) {
-    const Blocks b(c, c.out(0), c.in(0));
-    const int64_t at = b.count == 1 ? 0 : (b.index + c.op.integer("shift")) % b.count;
-    return kernel_from([=](const KernelArgs& a) {
-        if (b.count == 1 && a.in[0] == a.out[0]) return;
-        b.copy(static_cast<char*>(a.out[0]), b.block, in<char>(a, 0) + at * b.block, b.count * b.block, a.queue);
-    });
-}
-
-Made make_join_blocks(const KernelContext& c) {
-    const Blocks b(c, c.in(0), c.out(0));
-    return kernel_from([=](const KernelArgs& a) {
-        for (int64_t i = 0; i < b.count; ++i) {
-            const int64_t at = (b.index - i + b.count) % b.count;
-            b.copy(static_cast<char*>(a.out[0]) + at * b.block, b.count * b.block, in<char>(a, static_cast<int>(i)), b.block,
-                   a.queue);
+Made make_blocks(const KernelContext& c) {
+    return kernel_from([copies = block_copies(c)](const KernelArgs& a) {
+        for (const BlockCopy& b : copies) {
+            const char* const from = in<char>(a, static_cast<int>(b.operand)) + b.from;
+            char* const to = static_cast<char*>(a.out[0]) + b.to;
+            if (from == to) continue;
+            a.queue.pool().parallel([&](int thread, int threads) {
+                const Range part = split(b.bytes, threads, thread, 64);
+                for (int64_t row = 0; row < b.count; ++row)
+                    std::memcpy(to + row * b.to_stride + part.begin, from + row * b.from_stride + part.begin,
+                                static_cast<size_t>(part.count()));
+            });
         }
     });
 }
@@ -190,9 +148,7 @@ Made make_block_sum(const KernelContext& c) {
 }
 
 Made make_movement(const KernelContext& c) {
-    if (c.op.kind == "slice") return make_slice(c);
-    if (c.op.kind == "block") return make_block(c);
-    if (c.op.kind == "join_blocks") return make_join_blocks(c);
+    if (c.op.kind == ir::kSlice || c.op.kind == ir::kBlock || c.op.kind == ops::kJoinBlocks) return make_blocks(c);
     if (c.op.kind == "append") return make_append(c);
     if (c.op.kind == "unpack") return make_unpack(c);
     if (c.op.kind == "pack") return make_pack(c);

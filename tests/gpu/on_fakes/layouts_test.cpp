@@ -11,16 +11,6 @@
 namespace lockstep::testing {
 namespace {
 
-// A GPU has no kernels in float64.
-std::vector<NamedSettings> settings_of_a_gpu() {
-    std::vector<NamedSettings> all = sample_settings();
-    std::erase_if(all, [](const NamedSettings& s) {
-        return std::find(s.settings.begin(), s.settings.end(),
-                         std::pair<std::string, std::string>("training.dtype", "float64")) != s.settings.end();
-    });
-    return all;
-}
-
 // How many legal orders of the streams a layout is held in: fewer where a step of many ranks takes seconds on the emulator.
 uint64_t orders_of(const compile::Compiled& compiled) {
     return std::clamp<uint64_t>(24 / static_cast<uint64_t>(compiled.layout.ranks), 3, 8);

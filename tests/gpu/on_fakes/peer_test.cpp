@@ -19,9 +19,30 @@ namespace {
 
 const std::vector<Settings> kLayouts = {
     {{"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "4"}},
-    {{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.enable_async_tensor_parallel", "true"}},
+    {{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.enable_async_tensor_parallel", "true"}},
     {{"parallelism.pipeline_parallel_degree", "2"}, {"training.global_batch_size", "4"}},
 };
+
+class GpuPeerLayouts : public ::testing::TestWithParam<NamedSettings> {};
+
+// Of every layout of several ranks; some call by call, others from the second step on as a graph.
+TEST_P(GpuPeerLayouts, HaveTheBitsOfRanksThatShareAGpu) {
+    compile::Recipe recipe = small_recipe(GetParam().settings);
+    const Outcome threads = train(recipe, compile_for_gpu(recipe), fake_gpu(1), 2);
+    const compile::Compiled peers = compile_for_peers(recipe);
+    EXPECT_TRUE(ops::any_by_peers(peers.programs[0]));
+    recipe.set("runtime.cuda_graph", GetParam().name.size() % 2 == 0 ? "true" : "false");
+    for (const Outcome& outcome : train_in_processes(recipe, peers, 2)) EXPECT_TRUE(threads == outcome);
+}
+
+std::vector<NamedSettings> settings_of_ranks() {
+    std::vector<NamedSettings> some = settings_of_a_gpu();
+    std::erase_if(
+        some, [](const NamedSettings& s) { return compile::layout_of(compile::config_of(small_recipe(s.settings))).ranks == 1; });
+    return some;
+}
+INSTANTIATE_TEST_SUITE_P(Settings, GpuPeerLayouts, ::testing::ValuesIn(settings_of_ranks()),
+                         [](const auto& info) { return info.param.name; });
 
 // Does a training go wrong, or end with an error, in some order of the queues?
 struct Left {

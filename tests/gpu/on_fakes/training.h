@@ -1,8 +1,11 @@
 // Training on the device of a GPU, on the fakes, in this process.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/gpu/moves.h"
 #include "compile/compile.h"
@@ -29,6 +32,16 @@ inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe, const st
     for (const auto* list : all) kernels::add_to(options.catalog, *list);
     std::erase_if(options.catalog.entries, [&](const ops::KernelEntry& e) { return without.contains(e.op); });
     return compile::compile(recipe, options);
+}
+
+// A GPU has no kernels in float64.
+inline std::vector<NamedSettings> settings_of_a_gpu() {
+    std::vector<NamedSettings> all = sample_settings();
+    std::erase_if(all, [](const NamedSettings& s) {
+        return std::find(s.settings.begin(), s.settings.end(),
+                         std::pair<std::string, std::string>("training.dtype", "float64")) != s.settings.end();
+    });
+    return all;
 }
 
 // A GPU whose queues run as the seed has it.
