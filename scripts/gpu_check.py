@@ -252,6 +252,7 @@ LAYOUTS = {
     "tp": (2, [D + "tensor_parallel_degree", "2"]),
     "pp": (2, [D + "pipeline_parallel_degree", "2"]),
     "3d": (8, [D + "pipeline_parallel_degree", "2", D + "tensor_parallel_degree", "2", D + "data_parallel_shard_degree", "2"]),
+    "async_tp_4": (4, [D + "tensor_parallel_degree", "4", D + "enable_async_tensor_parallel", "true"]),
     "async_tp": (2, [D + "tensor_parallel_degree", "2", D + "enable_async_tensor_parallel", "true"]),
 }
 LAYOUT_KEYS = ["--training.global_batch_size", "16", *SAVES]
@@ -280,17 +281,31 @@ def require_processes():
         raise Skipped("there is one GPU, and NCCL_MULTI_RANK_GPU_ENABLE = 1 (NCCL 2.31 or later) is not set")
 
 
-def over_nccl(scratch, layout):
-    """Ranks that are processes over NCCL have the bits of threads that share a GPU, call by call and as graphs. "3d" has queues for
-    weights, activations and transfers between pipeline ranks, all at once."""
-    require_processes()
+def over_processes(scratch, layout, transport):
+    """Ranks that are processes have the bits of threads that share a GPU, call by call and as graphs. "3d" has queues for weights,
+    activations and transfers between pipeline ranks, all at once."""
     processes, keys = LAYOUTS[layout]
     expected, files = threads(layout)
+    times = {}
     for graph in ("false", "true"):
-        own = train(scratch / graph, [*LAYOUT_KEYS, *keys, "--runtime.cuda_graph", graph], 90, processes, **IN_FLOAT32)
+        keys_of_run = [*LAYOUT_KEYS, *keys, "--runtime.cuda_graph", graph, "--comm.transport", transport]
+        own = train(scratch / graph, keys_of_run, 90, processes, **IN_FLOAT32)
         if own["final_loss"] != expected or weights(scratch / graph) != files:
-            raise Failed(f"graph {graph}: {own['final_loss']} over NCCL, {expected} as threads")
-    return {"processes": processes, "loss": expected}
+            raise Failed(f"graph {graph}: {own['final_loss']} by processes, {expected} as threads")
+        times[f"step_s_graph_{graph}"] = own["step_time_s"]
+    return {"processes": processes, "loss": expected, **times}
+
+
+def over_nccl(scratch, layout):
+    require_processes()
+    return over_processes(scratch, layout, "nccl")
+
+
+def by_peers(scratch, layout):
+    """Processes that write to the memory of each other's GPU, which may be the same one."""
+    if not shutil.which("mpirun") or not shutil.which("nvidia-smi"):
+        raise Skipped("there is no mpirun, or no nvidia-smi: no GPU that processes could share")
+    return over_processes(scratch, layout, "auto")
 
 
 def sums_by_nccl(scratch):
@@ -521,6 +536,7 @@ CHECKS = {
         ("llama as a graph", equal_bits, "llama", GRAPH),
         ("llama pinned snapshots", equal_bits, "llama", BESIDE),
         ("llama pinned snapshots, graph", equal_bits, "llama", BESIDE + GRAPH),
+        *[(f"peers {layout}", by_peers, layout) for layout in ("fsdp", "tp", "pp", "async_tp_4", "3d")],
         ("nccl's own sums", sums_by_nccl),
         ("nccl several queues", over_nccl, "3d"),
         ("nccl fsdp", over_nccl, "fsdp"),

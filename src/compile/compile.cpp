@@ -146,7 +146,7 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     });
     run("async_tensor_parallel", [&](P p) {
         return config.parallelism.enable_async_tensor_parallel
-                   ? passes::async_tensor_parallel(std::move(p), {options.route.topology})
+                   ? passes::async_tensor_parallel(std::move(p), {options.route.topology, options.least_flops_by_byte})
                    : p;
     });
     run("select_kernels", [&](P p) {

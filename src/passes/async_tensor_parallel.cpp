@@ -32,8 +32,8 @@ int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(d
 // Rewrites one routine's ops; `overlaps` then says which of them overlap with the others.
 class Cutter {
 public:
-    // parts_of(group): how many blocks each part has, from the own block on.
-    using PartsOf = std::function<std::vector<int64_t>(const Op& op)>;
+    // parts_of(op of the group, FLOPs by byte of a block): how many blocks each part has, from the own block on.
+    using PartsOf = std::function<std::vector<int64_t>(const Op& op, double flops_by_byte)>;
     Cutter(const mesh::Mesh& mesh, Routine& r, const PartsOf& parts_of)
         : mesh_(mesh), parts_of_(parts_of), r_(r), b_(r), old_(std::move(r.ops)) {
         made_by_.assign(r.tensors.size(), -1);
@@ -200,7 +200,7 @@ private:
         const DimId dim = dim_of(gather);
         const int64_t members = mesh_.size(gather.group), at = gather.integer("dim");
         const std::string name = r_.tensors[whole].name;
-        const std::vector<int64_t> parts = parts_of_(gather);
+        const std::vector<int64_t> parts = parts_of_(gather, flops_of(products) / bytes_of_all(gather.out[0]));
         std::vector<TensorId> rolled = {own}, blocks;
         std::map<size_t, std::vector<TensorId>> results;
         // Of a part, what comes from other ranks.
@@ -244,6 +244,14 @@ private:
         emit(gather, ops::kJoinBlocks, blocks, whole, {{"dim", at}});
     }
 
+    template <class Ops>
+    double flops_of(const Ops& ops) const {
+        double sum = 0;
+        for (size_t i : ops) sum += ops::flops_of(mesh_, r_, old_[i]).executed;
+        return sum;
+    }
+    double bytes_of_all(TensorId t) const { return static_cast<double>(ir::local_bytes(mesh_, r_, r_.tensors[t])); }
+
     // The blocks of the scatters whose operands are there now.
     void emit_scatters(int behind) {
         for (auto& [index, s] : scatters_) {
@@ -251,7 +259,7 @@ private:
             const Op scatter = old_[index];
             const DimId dim = dim_of(scatter);
             const int64_t members = mesh_.size(scatter.group);
-            const std::vector<int64_t> parts = parts_of_(scatter);
+            const std::vector<int64_t> parts = parts_of_(scatter, flops_of(s.cone) / bytes_of_all(scatter.in[0]));
             s.arrived.assign(static_cast<size_t>(members), -1);
             // In the order of the ranks that a part goes to: blocks by themselves from the next rank on, the own block last; of
             // parts that double the largest first.
@@ -442,10 +450,12 @@ ir::Program async_tensor_parallel(ir::Program program, const AsyncTensorParallel
     const mesh::Topology& topology = options.topology;
     ops::PlacedGroups groups(program, topology);
     const auto is_on_one_host = [](const ops::GroupsOfOneLayout& group) { return group.layout.hosts() == 1; };
-    const Cutter::PartsOf blocks_of_parts = [&](const Op& op) {
+    const Cutter::PartsOf blocks_of_parts = [&](const Op& op, double flops_by_byte) {
         const auto members = static_cast<uint64_t>(program.mesh.size(op.group));
         std::vector<int64_t> parts(members, 1);
-        if (!topology.peers || !std::has_single_bit(members) || !std::ranges::all_of(groups.of(op), is_on_one_host)) return parts;
+        if (!topology.peers || !std::has_single_bit(members) || flops_by_byte < options.least_flops_by_byte ||
+            !std::ranges::all_of(groups.of(op), is_on_one_host))
+            return parts;
         parts = {1};
         for (int64_t blocks = 1; blocks < static_cast<int64_t>(members); blocks *= 2) parts.push_back(blocks);
         return parts;

@@ -92,8 +92,7 @@ struct Exchange {
     int group = -1;  // as GroupOf numbers it
     size_t members;  // index of the list of its members
     mesh::RingTraffic traffic;
-    double broadcasts = 1;    // of an update: how many of them the op is
-    double summed_bytes = 0;  // by peers: that a rank reads and writes for its part of a sum
+    double broadcasts = 1;  // of an update: how many of them the op is
 };
 
 // A list of members of collectives, and how these communicate.
@@ -308,11 +307,6 @@ private:
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
             out.traffic.add(kind, count, ops::block_bytes(p_.mesh, r, op, i) / holders(r, op, i, stack));
         if (r.kind == ir::RoutineKind::Update) out.broadcasts = broadcasts(count);
-        if (ops::is_by_peers(op) && mesh::traits_of(kind).reduces) {
-            const double parts = kind == mesh::Collective::AllReduce ? static_cast<double>(count) : 1;  // of a block
-            for (size_t i = 0; i < op.in.size(); ++i)
-                out.summed_bytes += static_cast<double>(count + 1) * ops::block_bytes(p_.mesh, r, op, i) / parts;
-        }
         out.members = static_cast<size_t>(std::find(members_.begin(), members_.end(), members) - members_.begin());
         if (out.members == members_.size()) members_.push_back(std::move(members));
         exchanges_.push_back(std::move(out));
@@ -333,7 +327,6 @@ private:
         if (c.devices) {
             const GroupLink& link = prices.links[e.members];
             s.link_s = collective_s(c, link, kind, members, e.traffic);
-            if (e.summed_bytes > 0) s.link_s += e.summed_bytes / (c.costs.bytes_per_s[0] * c.costs.bandwidth_efficiency);
             if (r.kind == ir::RoutineKind::Update) s.link_s += c.stack.broadcast_s * e.broadcasts;
             s.link = static_cast<int>(static_cast<size_t>(p_.pipeline_rank) * c.links.size() + link.level);  // of this rank
             if (c.host.blocking_s > 0 && (ir::is_forward(r.kind) || ir::is_backward(r.kind))) s.link_s += c.host.collective_s;

@@ -38,6 +38,8 @@ assert not right["failed"] and not right["not reached"], right
 for name in ("attention backward in parts", "gpt2 without epilogues", "llama pinned snapshots, graph",
              "ranks on one GPU 3d", "other ops", "trace 162M", "resumed, evaluated, sampled"):
     assert name in right["passed"], (name, right)
+for name in ("peers fsdp", "peers async_tp_4"):  # need a GPU
+    assert name in right["skipped"] or name in right["passed"], (name, right)
 for name in ("nccl several queues", "nccl's own sums"):  # need several GPUs, or NCCL 2.31
     assert name in right["skipped"] or name in right["passed"], (name, right)
 
