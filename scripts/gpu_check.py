@@ -459,6 +459,21 @@ def pair(scratch, name, model):
             "all_ms": [[round(t * 1e3, 3) for t in times[which]] for which in ("with", "without")]}
 
 
+def products(scratch, model):
+    """Algorithms of cuBLASLt by measurement, into products_MODEL.toml; then a step with them and without, twice each, in turns."""
+    file = out / f"products_{re.sub('[^0-9A-Za-z.]+', '_', model)}.toml"
+    recipe_in(scratch, **TIMED[model])
+    text = run([*lockstep, "bench", "--products", "r.toml", "--out", file, "--json", *(["--quick"] if args.tiny else [])], 120, cwd=scratch)
+    found = json.loads(text.strip().splitlines()[-1])
+    times = {"with": [], "without": []}
+    for turn, which in enumerate(["with", "without", "without", "with"]):
+        keys = ["--runtime.products", file] if which == "with" else []
+        times[which].append(train(scratch / str(turn), keys, **TIMED[model])["step_time_s"])
+    with_it, without = statistics.median(times["with"]), statistics.median(times["without"])
+    return {**{key: found[key] for key in ("products", "faster", "first_s", "chosen_s")}, "with_ms": round(with_it * 1e3, 3),
+            "without_ms": round(without * 1e3, 3), "ratio": round(without / with_it, 4)}
+
+
 EIGHT_BILLION = "8B, 4 layers, all heads of keys"
 TIMED[EIGHT_BILLION] = {**TIMED["8B 2 layers"], "layers": 4, "kv_heads": None} if not args.tiny else TIMED["162M"]
 
@@ -551,6 +566,7 @@ CHECKS = {
     ],
     "fast": [
         ("versions", versions),
+        *[(f"products {model}", products, model) for model in TIMED if model != EIGHT_BILLION],
         *[(f"pair 162M {name}", pair, name, "162M") for name in PAIRS],
         ("torch.compile 162M", compiled, "162M"),
         ("torch.compile 542M", compiled, "542M"),

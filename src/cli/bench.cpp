@@ -14,7 +14,9 @@
 #include "cli/number_flags.h"
 #include "measure/hosts.h"
 #include "measure/machine.h"
+#include "measure/products.h"
 #include "planning/kernels.h"
+#include "planning/recipe_args.h"
 #include "plugins/gpu_module.h"
 #include "runtime/ranks.h"
 #include "telemetry/console.h"
@@ -25,7 +27,8 @@ namespace lockstep::cli {
 namespace {
 
 struct BenchArgs {
-    std::string out = "cluster.toml", machine, kernels = "cpu";
+    std::string out, machine, kernels = "cpu", products;
+    planning::RecipeArgs recipe;  // of products
     double seconds = 80;
     bool quick = false, json = false;
 };
@@ -58,14 +61,72 @@ sim::Cluster machine_of(const BenchArgs& args) {
     return c;
 }
 
-int bench(const BenchArgs& args, comm::ProcessGroup& group) {
+// The file, now, rather than after minutes.
+AtomicFile out_file(const std::string& path) {
+    try {
+        return AtomicFile(path);
+    } catch (const UserError&) {
+        throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", path));
+    }
+}
+
+// Algorithms of cuBLASLt for the products of a recipe.
+int bench_products(BenchArgs args, const comm::ProcessGroup& group) {
+    if (!group.is_alone())
+        throw UserError("bench.one_gpu", "--products",
+                        "--products measures the GPU of one process, and here are several: start it without mpirun");
+    if (args.out.empty()) args.out = "products.toml";
+    args.recipe.path = args.products;
+    compile::Recipe recipe = planning::read_recipe(args.recipe).recipe;
+    recipe.set("runtime.kernels", "cuda"), recipe.set("runtime.products", "");
+    compile::CompileOptions options;
+    options.catalog = plugins::gpu_catalog();
+    options.memory = compile::ComputesIn::DeviceMemory;
+    const compile::Compiled compiled = compile::compile(recipe, options);
+    AtomicFile out = out_file(args.out);
+    telemetry::ProgressBar bar;
+    measure::ProductOptions how;
+    how.cpu = usable_cpus()[0];
+    if (args.quick) how.burn_s = 0, how.each_s = 0;
+    how.progress = [&](const std::string& what, double share) { bar.show(static_cast<int64_t>(1000 * share), 1000, what); };
+    telemetry::info(fmt::format("measuring products on {}; nothing else should run", plugins::gpu_module().name));
+    const kernels::cuda::ChosenProducts found = measure::products(compiled, how);
+    bar.clear();
+    out.append(kernels::cuda::print(found));
+    out.finish();
+    out.publish();
+    size_t faster = 0;
+    double before_s = 0, after_s = 0;
+    for (const kernels::cuda::ChosenProduct& row : found.rows)
+        faster += row.seconds < row.first_seconds, before_s += row.first_seconds, after_s += row.seconds;
+    if (args.json) {
+        print_json(nlohmann::ordered_json{{"out", args.out},
+                                          {"device", found.device},
+                                          {"version", found.version},
+                                          {"products", found.rows.size()},
+                                          {"faster", faster},
+                                          {"first_s", before_s},
+                                          {"chosen_s", after_s}});
+        return kDone;
+    }
+    fmt::print(
+        "{}, cuBLASLt {}: {} products, {} of them faster by another algorithm than its first; all together {:.4g} ms for "
+        "{:.4g}\n",
+        found.device, found.version, found.rows.size(), faster, 1e3 * after_s, 1e3 * before_s);
+    fmt::print("written: {}; use: lockstep train {} --runtime.products {}\n", args.out, args.products, args.out);
+    return kDone;
+}
+
+int bench(BenchArgs args, comm::ProcessGroup& group) {
+    if (!args.products.empty()) return bench_products(args, group);
+    if (!args.recipe.settings.empty())
+        throw UserError("bench.settings", "--products",
+                        fmt::format("--{} changes a recipe, which bench reads with --products RECIPE only",
+                                    args.recipe.settings.front().first));
+    if (args.out.empty()) args.out = "cluster.toml";
     const auto start = std::chrono::steady_clock::now();
     std::optional<AtomicFile> out;
-    try {
-        if (group.is_first()) out.emplace(args.out);  // now, rather than after two minutes
-    } catch (const UserError&) {
-        throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
-    }
+    if (group.is_first()) out.emplace(out_file(args.out));
     if (args.kernels == "cuda" && !group.is_alone())
         throw UserError("bench.one_gpu", "--kernels",
                         "--kernels cuda measures the GPU of one process, and here are several: start it without mpirun, and "
@@ -127,15 +188,22 @@ Command add_bench(CLI::App& app) {
         "measure this machine and write its cluster file: kernels, copies, collectives, and links if started over hosts");
     command->add_option("--kernels", args->kernels, "cpu: of this machine's cores (default); cuda: of its GPU")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    command->add_option("--out", args->out, "cluster file to write (default cluster.toml)");
+    command->add_option("--out", args->out, "file to write (default cluster.toml, with --products products.toml)");
+    command->add_option("--products", args->products,
+                        "instead of a cluster file: time the algorithms that cuBLASLt has for each product of this recipe's "
+                        "program on this machine's GPU, and write the fastest ones for runtime.products");
     command->add_option("--seconds", args->seconds, "seconds to spend on kernels (default 80)")->check(positive_number());
     command->add_option("--machine", args->machine, "cluster file to take kernels and copies from; only links are measured");
     command->add_flag("--quick", args->quick, "small shapes only: a rough cluster file in seconds");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(
         "Example: lockstep bench --out this_machine.toml\n         mpirun -n 8 --host a:4,b:4 lockstep bench --out "
-        "two_hosts.toml");
-    return {.app = command, .run = [args](comm::ProcessGroup& group) { return bench(*args, group); }, .in_every_process = true};
+        "two_hosts.toml\n         lockstep bench --products recipes/llama3_8b.toml --out products.toml");
+    command->allow_extras();
+    return {.app = command,
+            .run = [args](comm::ProcessGroup& group) { return bench(*args, group); },
+            .recipe = &args->recipe,
+            .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

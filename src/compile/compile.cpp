@@ -25,6 +25,7 @@
 #include "passes/keep_preactivations.h"
 #include "passes/mark_one_document.h"
 #include "passes/overlap.h"
+#include "passes/pack_attention.h"
 #include "passes/pack_products.h"
 #include "passes/partition_parameters.h"
 #include "passes/plan_memory.h"
@@ -266,33 +267,20 @@ int64_t bytes_beside(const ir::Program& program, ComputesIn memory) {
 }
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {"build_blocks",
-                                                   "pack_products",
-                                                   "keep_preactivations",
-                                                   "attach_objective",
-                                                   "cache_keys",
-                                                   "differentiate",
-                                                   "set_precision",
-                                                   "bind_sizes",
-                                                   "shard",
-                                                   "mark_one_document",
-                                                   "fuse_loss",
-                                                   "recompute",
-                                                   "split_backward",
-                                                   "async_tensor_parallel",
-                                                   "select_kernels",
-                                                   "assign_stages",
-                                                   "partition_parameters",
-                                                   "schedule",
-                                                   "overlap",
-                                                   "route",
+    static const std::vector<std::string> names = {"build_blocks",      "pack_products",  "keep_preactivations",
+                                                   "attach_objective",  "cache_keys",     "differentiate",
+                                                   "set_precision",     "bind_sizes",     "shard",
+                                                   "mark_one_document", "pack_attention", "fuse_loss",
+                                                   "recompute",         "split_backward", "async_tensor_parallel",
+                                                   "select_kernels",    "assign_stages",  "partition_parameters",
+                                                   "schedule",          "overlap",        "route",
                                                    "plan_memory"};
     return names;
 }
 
 const std::vector<std::string>& optional_passes() {
-    static const std::vector<std::string> names = {"pack_products", "keep_preactivations", "mark_one_document",
-                                                   "fuse_loss",     "recompute",           "overlap"};
+    static const std::vector<std::string> names = {
+        "pack_products", "keep_preactivations", "mark_one_document", "pack_attention", "fuse_loss", "recompute", "overlap"};
     return names;
 }
 
@@ -352,6 +340,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
     // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
     run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });
+    run("pack_attention", [&](P p) { return passes::pack_attention(std::move(p), options.catalog); });
     run("fuse_loss", [&](P p) {
         return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {loss_chunk_tokens(config, options.catalog)}) : p;
     });

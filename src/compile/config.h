@@ -335,6 +335,7 @@ struct Config {
         bool deterministic = true;
         InstructionSet instruction_set = InstructionSet::Auto;
         Names disabled_kernels;
+        std::string products;
         bool debug_fill = false;
         CommThread comm_thread = CommThread::Auto;
         double local_link_bytes_per_s = 0, local_link_latency_s = 0;

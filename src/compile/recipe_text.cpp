@@ -233,7 +233,7 @@ Recipe Recipe::from_file(const std::string& path) {
 Recipe Recipe::from_text_of(const std::string& path, const std::string& toml) {
     Recipe recipe = from_text(toml, path);
     // A shipped recipe names a file next to its own folder, from wherever it is read.
-    for (const char* key : {"cluster.file", "cluster.stack"}) {
+    for (const char* key : {"cluster.file", "cluster.stack", "runtime.products"}) {
         const std::string& named = recipe.text(key);
         std::error_code ignored;
         if (named.empty() || std::filesystem::exists(named, ignored)) continue;

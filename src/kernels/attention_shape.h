@@ -10,6 +10,16 @@ struct AttentionShape {
     int64_t batch = 0, seq = 0, kv_seq = 0, kv_heads = 0, group = 0, head_dim = 0;
     float scale = 1;
     int64_t window = 0;  // 0: none
+    // Queries, keys and values, and their gradients, are parts of one row a token: [group + 2, kv_heads, head_dim], its queries,
+    // its keys, then its values. Else three tensors.
+    bool packed = false;
+
+    // Elements from a token's queries, and its keys, to the next token's.
+    constexpr int64_t query_stride() const { return (packed ? group + 2 : group) * kv_heads * head_dim; }
+    constexpr int64_t key_stride() const { return packed ? query_stride() : kv_heads * head_dim; }
+    // Of one row, where keys, and values, begin.
+    constexpr int64_t first_key() const { return group * kv_heads * head_dim; }
+    constexpr int64_t first_value() const { return first_key() + kv_heads * head_dim; }
 };
 
 // What is dropped of the probabilities (base/random.h): those of query s and head h whose key's position p has

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "base/error.h"
 #include "kernels/cpu/isa.h"
 
@@ -61,9 +63,10 @@ ops::KernelCatalog cpu_catalog(int threads, const InstructionSets& of) {
 ops::KernelCatalog cpu_catalog(int threads) { return cpu_catalog(threads, cpu::instruction_sets_here()); }
 
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context) {
+    const std::string_view kernel = context.op.kernel, name = kernel.substr(0, kernel.find('@'));
     for (const std::vector<Registered>* backend : backends()) {
         for (const Registered& r : *backend) {
-            if (context.op.kernel == r.kernel && context.op.kind == r.op && r.takes(context)) return r.make(context);
+            if (name == r.kernel && context.op.kind == r.op && r.takes(context)) return r.make(context);
         }
     }
     throw InternalError(

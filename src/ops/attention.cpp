@@ -8,21 +8,35 @@
 //   of the same sequence. The mask is then the plain causal one, or the sliding one, and a kernel may leave positions and
 //   documents unread.
 // attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]) -> dq, dk, dv (Dao et al. 2022, 2205.14135).
+// Both also take rows that hold a token's queries, keys and values (passes/pack_attention), without dropout and with the
+// sequences whole on a rank; its gradient is such a row, too:
+//   attention(qkv [batch, seq, qkv, kv_heads, head_dim], pos, kv_pos, doc, kv_doc) -> out, lse
+//   attention_backward(d_out, qkv, pos, kv_pos, doc, kv_doc, out, lse) -> d_qkv
 // append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
 //   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.
 #include "ops/dropout.h"
+#include "ops/rope.h"
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
 namespace {
 
-// Multiply-adds of one score matrix times 2: batch x seq x kv_seq x heads x head_dim, locally.
-double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId q, TensorId k) {
-    const DimId kv_seq = r.dim(DimRole::KvSeq);
-    const std::vector<DimId>& kd = dims_of(r, k);
-    const auto at = std::find(kd.begin(), kd.end(), kv_seq) - kd.begin();
-    return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[q])) *
-           static_cast<double>(ir::local_size(mesh, r, r.tensors[k], static_cast<int>(at)));
+// Where an op of attention has its operands; `queries`: where it has q, or the row of all.
+struct Operands {
+    bool packed;
+    size_t queries, positions, keys;  // keys: a tensor [batch, kv_seq, ..]
+    Operands(const Routine& r, const Op& op, size_t first)
+        : packed(op.in.size() > first && is_packed_qkv(r, op.in[first])),
+          queries(first),
+          positions(first + (packed ? 1 : 3)),
+          keys(packed ? positions + 1 : first + 1) {}
+};
+
+// Multiply-adds of one score matrix times 2: batch x seq x kv_seq x heads x head_dim, locally. out: [batch, seq, heads..,
+// head_dim].
+double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId out, TensorId keys) {
+    return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[out])) *
+           static_cast<double>(ir::local_size(mesh, r, r.tensors[keys], 1));
 }
 
 OpRule append_rule() {
@@ -46,13 +60,13 @@ OpRule append_rule() {
 }
 
 // Of the keys, those that a query would see without the causal mask: all, or a window.
-double window_share(const Routine& r, const Op& op, TensorId k) {
-    const auto n = static_cast<double>(r.dims[dims_of(r, k)[1]].size), window = static_cast<double>(op.integer("window"));
+double window_share(const Routine& r, const Op& op, TensorId keys) {
+    const auto n = static_cast<double>(r.dims[dims_of(r, keys)[1]].size), window = static_cast<double>(op.integer("window"));
     return window > 0 ? std::min(1.0, window / n) : 1.0;
 }
 // What of a query-key matrix is not masked: half of it where attention is causal, less where a window slides.
-double visible_share(const Routine& r, const Op& op, TensorId k) {
-    const double share = window_share(r, op, k);
+double visible_share(const Routine& r, const Op& op, TensorId keys) {
+    const double share = window_share(r, op, keys);
     return share - share * share / 2;
 }
 
@@ -63,18 +77,37 @@ std::string check_noise(const Routine& rt, const Op& op, size_t operands) {
     return rt.tensors[op.in.back()].dtype == Dtype::I32 ? has(op, {"rng_key"}) : "the noise is int32";
 }
 
+bool has_as_many_keys(const Routine& rt, TensorId q, TensorId k) {
+    const std::vector<DimId>&queries = dims_of(rt, q), &keys = dims_of(rt, k);
+    return queries.size() == 5 && keys.size() >= 2 && rt.dims[queries[1]].size == rt.dims[keys[1]].size;
+}
 std::string check_one_document(const Routine& rt, const Op& op, TensorId q, TensorId k) {
     if (!op.attrs.contains("one_document")) return "";
     if (op.integer("one_document") != 1) return "one_document is 1 or left out";
-    const std::vector<DimId>&queries = dims_of(rt, q), &keys = dims_of(rt, k);
-    const bool as_many = queries.size() == 5 && keys.size() == 4 && rt.dims[queries[1]].size == rt.dims[keys[1]].size;
-    return as_many ? "" : "one_document asks for as many keys as queries";
+    return has_as_many_keys(rt, q, k) ? "" : "one_document asks for as many keys as queries";
+}
+// out: of forward, or its gradient.
+std::string check_packed(const Routine& rt, const Op& op, const Operands& at, TensorId out) {
+    if (has_dropout(op)) return "queries, keys and values in one row have no dropout";
+    const std::vector<DimId>&qkv = dims_of(rt, op.in[at.queries]), &o = dims_of(rt, out);
+    const bool fits = qkv.size() == 5 && o.size() == 5 && o[0] == qkv[0] && o[1] == qkv[1] && o[2] == qkv[3] && o[4] == qkv[4] &&
+                      rt.dims[qkv[2]].size == rt.dims[o[3]].size + 2;
+    if (!fits) return "rows [batch, seq, qkv = group + 2, kv_heads, head_dim] give [batch, seq, kv_heads, group, head_dim]";
+    if (!has_as_many_keys(rt, op.in[at.queries], op.in[at.keys])) return "rows of all have as many keys as queries";
+    return check_one_document(rt, op, op.in[at.queries], op.in[at.keys]);
 }
 
 }  // namespace
 
 std::vector<OpRule> attention_rules() {
-    const auto unsplit = with_roles({DimRole::HeadDim, DimRole::KvSeq});
+    // Of rows of all also the list that they are, and the sequence, whose keys each query sees.
+    const auto unsplit = [](size_t first) {
+        return [first](const Routine& rt, const Op& op) {
+            std::vector<DimId> dims = {rt.dim(DimRole::HeadDim), rt.dim(DimRole::KvSeq)};
+            if (Operands(rt, op, first).packed) dims.insert(dims.end(), {rt.dim(DimRole::Qkv), rt.dim(DimRole::Seq)});
+            return dims;
+        };
+    };
     const std::vector<Attribute> attrs = {{"scale", AttrType::Number},
                                           {"window", AttrType::Integer},
                                           {"one_document", AttrType::Integer, true},
@@ -85,48 +118,58 @@ std::vector<OpRule> attention_rules() {
     forward.name = "attention";
     forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
+        const Operands at(rt, op, 0);
+        if (at.packed && (op.in.size() != 5 || op.out.size() != 2)) return std::string("takes 5 operands if they are one row");
+        if (at.packed) return check_packed(rt, op, at, op.out[0]);
         if (const std::string wrong = check_noise(rt, op, 7); !wrong.empty()) return wrong;
         return first_of({same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2]),
                          check_one_document(rt, op, op.in[0], op.in[1])});
     };
     forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
+        const Routine& r = b.routine();
+        const Operands at(r, op, 0);
         std::vector<TensorId> in = {dy[0]};
-        in.insert(in.end(), op.in.begin(), op.in.begin() + 7);
+        in.insert(in.end(), op.in.begin(), op.in.begin() + static_cast<long>(at.positions) + 4);
         in.insert(in.end(), op.out.begin(), op.out.end());
         if (has_dropout(op)) in.push_back(op.in[7]);
-        const Routine& r = b.routine();
-        std::vector<TensorId> out =
-            b.op(ir::kAttentionBackward, in, {part_of(r, op.in[0]), part_of(r, op.in[1]), part_of(r, op.in[2])}, op.attrs);
+        std::vector<Result> gradients;
+        for (size_t i = 0; i < at.positions; ++i) gradients.push_back(part_of(r, op.in[i]));
+        std::vector<TensorId> out = b.op(ir::kAttentionBackward, in, gradients, op.attrs);
         out.resize(op.in.size(), -1);
         return out;
     };
     forward.attrs = attrs;
-    forward.sharding = {.unsplit = unsplit};
+    forward.sharding = {.unsplit = unsplit(0), .takes_qkv_apart = true};
     forward.precision = {.wide_out = {1}};
     forward.queries = 0;
     forward.kept = {.operands = {0, 1, 2}, .results = {0}};
     // Two products forward, five backward (scores again). What the masks hide is not executed.
     forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
-        const double s = score_flops(m, r, op.in[0], op.in[1]);
-        return Flops{2 * s * window_share(r, op, op.in[1]), 2 * s * visible_share(r, op, op.in[1])};
+        const TensorId keys = op.in[Operands(r, op, 0).keys];
+        const double s = score_flops(m, r, op.out[0], keys);
+        return Flops{2 * s * window_share(r, op, keys), 2 * s * visible_share(r, op, keys)};
     };
 
     OpRule backward;
     backward.name = ir::kAttentionBackward;
-    backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
+        const Operands at(rt, op, 1);
+        if (at.packed && (op.in.size() != 8 || op.out.size() != 1)) return std::string("gives one row for one row");
+        if (at.packed) return first_of({check_packed(rt, op, at, op.in[0]), same_dims(rt, op.in[1], op.out[0])});
+        if (op.out.size() != 3) return std::string("gives the gradients of queries, keys and values");
         if (const std::string wrong = check_noise(rt, op, 10); !wrong.empty()) return wrong;
         return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2]),
                          check_one_document(rt, op, op.in[1], op.in[2])});
     };
-    backward.sharding = {.unsplit = unsplit, .linear = {0}};
-    backward.precision = {.wide_in = {9}};
+    backward.sharding = {.unsplit = unsplit(1), .linear = {0}, .takes_qkv_apart = true};
+    backward.precision = {.wide_in = {7, 9}};  // lse: of one row, or of three tensors, where 7 is kv_doc
     backward.queries = 1;
     backward.attrs = attrs;
     backward.attrs.push_back({"any_order", AttrType::Integer, true});
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
-        const double s = score_flops(m, r, op.in[1], op.in[2]);
-        return Flops{4 * s * window_share(r, op, op.in[2]), 5 * s * visible_share(r, op, op.in[2])};
+        const TensorId keys = op.in[Operands(r, op, 1).keys];
+        const double s = score_flops(m, r, op.in[0], keys);
+        return Flops{4 * s * window_share(r, op, keys), 5 * s * visible_share(r, op, keys)};
     };
     return {forward, backward, append_rule()};
 }

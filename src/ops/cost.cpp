@@ -6,6 +6,8 @@
 #include <limits>
 #include <span>
 
+#include "ops/rope.h"
+
 namespace lockstep::ops {
 namespace {
 
@@ -31,9 +33,11 @@ const ir::Tensor& largest(const mesh::Mesh& mesh, const Routine& r, const Op& op
 bool attention_sizes(const mesh::Mesh& mesh, const Routine& r, const Op& op, std::vector<double>& sizes) {
     const DimId kv_seq = r.dim(ir::DimRole::KvSeq), seq = r.dim(ir::DimRole::Seq);
     double keys = 0, queries = 0, heads = 0, width = 0;
-    for (TensorId id : op.in) {
+    std::vector<TensorId> all = op.in;
+    all.insert(all.end(), op.out.begin(), op.out.end());
+    for (TensorId id : all) {
         const ir::Tensor& t = r.tensors[id];
-        if (t.dims.size() < 4) continue;
+        if (is_packed_qkv(r, id)) continue;
         const auto at = [&](DimId d) { return std::find(t.dims.begin(), t.dims.end(), d) - t.dims.begin(); };
         const auto rank = static_cast<std::ptrdiff_t>(t.dims.size());
         if (kv_seq >= 0 && at(kv_seq) < rank)

@@ -43,7 +43,8 @@ ir::Attrs rotated_back(const Op& op) {
 }
 
 // rope(x [batch, seq, ..., head_dim], pos [batch, seq]) {sign, theta, ...}: halves are rotated against each other, the layout
-// of Hugging Face's checkpoints. Its derivative is the rotation back.
+// of Hugging Face's checkpoints. Its derivative is the rotation back. Of rows [.., qkv, kv_heads, head_dim] it rotates queries
+// and keys and leaves the values: in place these are not even read.
 OpRule rope() {
     OpRule r;
     r.name = ir::kRope;
@@ -54,7 +55,10 @@ OpRule rope() {
         return std::vector<TensorId>{b.op(ir::kRope, {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, rotated_back(op))[0],
                                      -1};
     };
-    r.sharding = {.unsplit = with_roles({DimRole::HeadDim}), .linear = {0}};
+    const auto unsplit = [](const Routine& rt, const Op& op) {
+        return is_packed_qkv(rt, op.in[0]) ? qkv_dims(rt, op) : std::vector<DimId>{rt.dim(DimRole::HeadDim)};
+    };
+    r.sharding = {.unsplit = unsplit, .linear = {0}, .takes_qkv_apart = true};
     r.memory = {.in_place = 0};
     return r;
 }
@@ -137,6 +141,17 @@ std::string check_qkv(const Routine& rt, std::span<const DimId> qkv, std::span<c
     return agree ? ""
                  : fmt::format("{}, {} and {} are not the queries, keys and values of rows [qkv = group + 2, kv_heads, head_dim]",
                                rt.tensors[parts[0]].name, rt.tensors[parts[1]].name, rt.tensors[parts[2]].name);
+}
+
+bool is_packed_qkv(const Routine& rt, TensorId t) {
+    const std::vector<DimId>& dims = dims_of(rt, t);
+    return dims.size() >= 3 && rt.dims[dims[dims.size() - 3]].role == DimRole::Qkv;
+}
+
+int64_t untouched_bytes(const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
+    if (op.kind != ir::kRope || !is_packed_qkv(rt, op.in[0])) return 0;
+    const ir::Tensor& row = rt.tensors[op.in[0]];
+    return 2 * ir::local_bytes(mesh, rt, row) / ir::local_size(mesh, rt, row, static_cast<int>(row.dims.size()) - 3);
 }
 
 std::vector<OpRule> rope_rules() { return {rope(), split_qkv(), join_qkv()}; }

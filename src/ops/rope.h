@@ -20,4 +20,10 @@ std::string check_qkv(const ir::Routine& routine, std::span<const ir::DimId> qkv
 // The dims that an op on such rows cannot have sharded.
 std::vector<ir::DimId> qkv_dims(const ir::Routine& routine, const ir::Op& op);
 
+// Are these such rows?
+bool is_packed_qkv(const ir::Routine& routine, ir::TensorId tensor);
+// Of operands and results, bytes that the op neither reads nor writes where it works in place: values of such rows that `rope`
+// rotates. 0: of all others.
+int64_t untouched_bytes(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op);
+
 }  // namespace lockstep::ops

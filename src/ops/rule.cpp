@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "ops/rope.h"
 
 namespace lockstep::ops {
 
@@ -123,7 +124,7 @@ int64_t bytes_moved(const mesh::Mesh& mesh, const Routine& routine, const Op& op
     int64_t bytes = 0;
     for (TensorId t : op.in) bytes += ir::local_bytes(mesh, routine, routine.tensors[t]);
     for (TensorId t : op.out) bytes += ir::local_bytes(mesh, routine, routine.tensors[t]);
-    return bytes;
+    return bytes - untouched_bytes(mesh, routine, op);
 }
 
 }  // namespace lockstep::ops

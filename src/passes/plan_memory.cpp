@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "ir/happens_before.h"
+#include "ops/rope.h"
 #include "ops/rule.h"
 #include "passes/interval_allocator.h"
 
@@ -18,6 +19,14 @@ namespace {
 using ir::Op;
 using ir::Routine;
 using ir::TensorId;
+
+// Is the operand, or what it views, better made in the port of the result, which it alone becomes? The op then leaves the bytes
+// that it does not change.
+bool is_better_in(const mesh::Mesh& mesh, const Routine& r, const Op& op, TensorId operand) {
+    const ir::Tensor &in = r.tensors[operand], &out = r.tensors[op.out[0]];
+    return in.port < 0 && r.ports[out.port].access == ir::Access::Write && ops::untouched_bytes(mesh, r, op) > 0 &&
+           ir::local_bytes(mesh, r, in) == ir::local_bytes(mesh, r, out);
+}
 
 // Temporaries of one routine, whose ops run one after the other.
 void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
@@ -35,7 +44,14 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         const bool view = ops::rule(op.kind).memory.view, may_overwrite = op.attrs.contains("in_place");
         if (!view && !may_overwrite) continue;
         const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).memory.in_place)], out = op.out[0];
-        if (r.tensors[out].port >= 0) continue;
+        if (r.tensors[out].port >= 0) {
+            if (may_overwrite && last[root[in]] == k && is_better_in(mesh, r, op, root[in])) {
+                r.tensors[root[in]].view_of = out;
+                const TensorId made_as = root[in];
+                std::replace(root.begin(), root.end(), made_as, out);
+            }
+            continue;
+        }
         const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
         // In place if no later op reads the operand, under any of its names.
         const bool in_place = may_overwrite && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "ops/rope.h"
 #include "ops/rule.h"
 #include "passes/splice.h"
 
@@ -26,6 +27,17 @@ void save_results(const Routine& r, const Op& op, std::set<std::string>& values)
     for (TensorId t : op.out) {
         if (savable(r, t)) values.insert(r.tensors[t].name);
     }
+}
+
+// The one reader of a tensor, if it leaves some of the bytes as they are: its result is better saved than its operand.
+const Op* what_changes_some(const mesh::Mesh& mesh, const Routine& r, TensorId t) {
+    const Op* reader = nullptr;
+    for (const Op& op : r.ops) {
+        if (std::find(op.in.begin(), op.in.end(), t) == op.in.end()) continue;
+        if (reader) return nullptr;
+        reader = &op;
+    }
+    return reader && ops::untouched_bytes(mesh, r, *reader) > 0 ? reader : nullptr;
 }
 
 // The forward of every block that is between two others and has a backward.
@@ -144,7 +156,9 @@ std::vector<SaveList> save_costly_ops(const ir::Program& program) {
         for (const Op& op : forward->ops) {
             const bool product = op.kind == ir::kEinsum && ++products % 2 == 1;
             const std::optional<mesh::Collective> collective = mesh::collective_named(op.kind);
-            if (product || ops::rule(op.kind).queries >= 0 || (collective && mesh::traits_of(*collective).reduces))
+            const Op* in_its_place = product ? what_changes_some(program.mesh, *forward, op.out[0]) : nullptr;
+            if (in_its_place) save_results(*forward, *in_its_place, list.values);
+            else if (product || ops::rule(op.kind).queries >= 0 || (collective && mesh::traits_of(*collective).reduces))
                 save_results(*forward, op, list.values);
         }
         lists.push_back(std::move(list));

@@ -13,6 +13,7 @@
 #include "kernels/cuda/planned.h"
 #include "kernels/kernel.h"
 #include "ops/described_catalog.h"
+#include "planning/products.h"
 #include "plugins/gpu_module.h"
 #include "telemetry/console.h"
 
@@ -106,6 +107,7 @@ void use_instruction_set(const compile::Config& config) {
 
 ops::KernelCatalog catalog_here(const compile::Config& config, int threads) {
     ops::KernelCatalog catalog = catalog_of(config.runtime.kernels, threads);
+    if (const auto products = products_here(config)) kernels::cuda::add_chosen(catalog, *products);
     remove_disabled(config, catalog);
     catalog.costs = rows_of(config);
     return catalog;
@@ -129,6 +131,7 @@ Kernels kernels_of(const compile::Config& config, const sim::Cluster& cluster, c
     } else if (cluster.runs_module()) {
         k = {kernels::cuda::planned_catalog(file, cluster.module.compute_capability),
              {"kernels of Lockstep's module for NVIDIA's GPUs"}};
+        if (const auto products = products_of(config, cluster)) kernels::cuda::add_chosen(k.catalog, *products);
     } else if (!cluster.catalog.empty()) {
         k = {ops::described_catalog(cluster.catalog_name, file, cluster.catalog), {"kernels of " + cluster.catalog_name}};
     } else if (cluster.instruction_sets) {

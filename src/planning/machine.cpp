@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "planning/products.h"
 #include "planning/topology.h"
 #include "runtime/ranks_options.h"
 #include "telemetry/console.h"
@@ -63,6 +64,7 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
     Machine m;
     m.file = file, m.stack = config.cluster.stack;
     sim::Cluster& cluster = m.cluster.emplace(std::move(described));
+    if (const auto products = products_of(config, cluster)) kernels::cuda::add_times(cluster.costs, *products);
     sim::Hosts& hosts = cluster.hosts;
     const RanksByHost of = ranks_by_host(config);
     if (of.of_host > 0 && !cluster.devices) hosts.ranks = of.of_host, hosts.ranks_per_process = of.of_process;

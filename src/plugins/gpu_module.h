@@ -10,6 +10,7 @@
 #include "comm/moves.h"
 #include "comm/process_group.h"
 #include "device/device.h"
+#include "kernels/cuda/planned_products.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::plugins {
@@ -31,6 +32,11 @@ struct GpuModule {
     int64_t memory_bytes = 0, cache_bytes = 0;                     // the cache: of all its processors
     int64_t (*used_bytes)() = nullptr;                             // of that memory now, by all programs
     double (*peak_flops_per_s)(std::string_view dtype) = nullptr;  // by the data sheet; 0: not known
+    // Of the library of products: its version, and the algorithms that it names for an op of it, the best one by its own
+    // judgement first, in no more workspace and no more than `most`.
+    int64_t products_version = 0;
+    std::vector<kernels::cuda::ProductAlgorithm> (*product_algorithms)(const kernels::KernelContext& context,
+                                                                       int64_t workspace_bytes, int most) = nullptr;
 };
 
 // A module exports two functions; the first of them is asked first: what it was built from must be what this was built from.

@@ -40,37 +40,51 @@ TEST(AttentionParts, AreTheLargestWithinOneGibibyte) {
     EXPECT_GT(smallest.bytes, kernels::cuda::kAttentionWorkspaceBytes);
 }
 
-// By the strides that a plan is given: the parts reach each element of a row's tensors and of the sums once.
+// By the strides that a plan is given: the parts reach each element of a tensor, or of the rows of all, and of the sums once.
 TEST(AttentionParts, AreTheWholeTogether) {
-    const AttentionProblem whole = backward(4, 6, 6, 2, 3);
-    for (const int64_t batches : {1, 2, 4}) {
-        for (const int64_t groups : {1, 2, 3, 6}) {
-            if (groups > 1 && batches < 4) continue;  // of one sequence
-            AttentionParts parts{whole, batches, groups, 0};
-            parts.part.row_kv_heads = 6, parts.part.shape.batch = 4 / batches, parts.part.shape.kv_heads = 6 / groups;
-            const kernels::AttentionShape& s = parts.part.shape;
-            for (const int64_t heads : {int64_t{1}, s.group}) {
-                std::multiset<int64_t> rows, sums;
+    const auto reaches_all = [](const std::multiset<int64_t>& reached, int64_t count) {
+        EXPECT_EQ(std::ssize(reached), count);
+        EXPECT_EQ(std::ssize(std::set<int64_t>(reached.begin(), reached.end())), count);
+        EXPECT_EQ(*reached.rbegin(), count - 1);
+    };
+    for (const bool packed : {false, true}) {
+        AttentionProblem whole = backward(4, 6, 6, 2, 3);
+        whole.shape.packed = packed;
+        for (const int64_t batches : {1, 2, 4}) {
+            for (const int64_t groups : {1, 2, 3, 6}) {
+                if (groups > 1 && batches < 4) continue;  // of one sequence
+                AttentionParts parts{whole, batches, groups, 0};
+                parts.part.row_kv_heads = 6, parts.part.shape.batch = 4 / batches, parts.part.shape.kv_heads = 6 / groups;
+                const kernels::AttentionShape& s = parts.part.shape;
+                std::multiset<int64_t> queries, keys, values, results, sums;
+                const auto add = [&](std::multiset<int64_t>& to, int64_t begin, int64_t heads, int64_t stride) {
+                    for (int64_t i = 0; i < s.batch * s.seq; ++i) {
+                        for (int64_t x = 0; x < s.kv_heads * heads * s.head_dim; ++x) to.insert(begin + i * stride + x);
+                    }
+                };
                 for (int64_t b = 0; b < batches; ++b) {
                     for (int64_t g = 0; g < groups; ++g) {
+                        const int64_t first_key = packed ? whole.shape.first_key() : 0,
+                                      first_value = packed ? whole.shape.first_value() : 0;
+                        add(queries, parts.begin_of_queries(b, g), s.group, parts.part.query_stride());
+                        add(keys, first_key + parts.begin_of_keys(b, g), 1, parts.part.key_stride());
+                        add(values, first_value + parts.begin_of_keys(b, g), 1, parts.part.key_stride());
+                        add(results, parts.begin_of_results(b, g), s.group, parts.part.result_stride());
                         for (int64_t i = 0; i < s.batch * s.seq; ++i) {
-                            for (int64_t h = 0; h < s.kv_heads * heads; ++h) {
-                                for (int64_t x = 0; x < s.head_dim; ++x)
-                                    rows.insert(parts.begin_of_row(b, g, heads, s.head_dim) + i * 6 * heads * s.head_dim +
-                                                h * s.head_dim + x);
-                                if (heads == s.group)
-                                    sums.insert(parts.begin_of_sums(b, g) + i / s.seq * 6 * heads * s.seq + h * s.seq +
-                                                i % s.seq);
-                            }
+                            for (int64_t h = 0; h < s.kv_heads * s.group; ++h)
+                                sums.insert(parts.begin_of_sums(b, g) + i / s.seq * 12 * s.seq + h * s.seq + i % s.seq);
                         }
                     }
                 }
-                EXPECT_EQ(std::ssize(rows), 4 * 6 * 6 * heads * 3);
-                EXPECT_EQ(std::ssize(std::set<int64_t>(rows.begin(), rows.end())), std::ssize(rows));
-                EXPECT_EQ(*rows.rbegin(), std::ssize(rows) - 1);
-                if (heads == 1) continue;
-                EXPECT_EQ(std::ssize(std::set<int64_t>(sums.begin(), sums.end())), 4 * 6 * 6 * heads);
-                EXPECT_EQ(*sums.rbegin(), 4 * 6 * 6 * heads - 1);
+                constexpr int64_t kKeys = 4 * 6 * 6 * 3;
+                reaches_all(results, 2 * kKeys);
+                reaches_all(sums, 2 * kKeys / 3);
+                if (packed) {
+                    queries.merge(keys), queries.merge(values);
+                    reaches_all(queries, 4 * kKeys);
+                } else {
+                    reaches_all(queries, 2 * kKeys), reaches_all(keys, kKeys), reaches_all(values, kKeys);
+                }
             }
         }
     }

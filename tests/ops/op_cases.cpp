@@ -42,6 +42,10 @@ std::vector<OpCase> make_cases() {
     for (const Fill fill : {Fill::Counted, Fill::Zero}) {
         for (const std::string& dims : {kRows, kKeys}) of_one_document.push_back(fixed(dims, fill));
     }
+    // Queries, keys and values in one row.
+    std::vector<Operand> of_rows = {{kQkv}}, of_rows_of_one_document = {{kQkv}};
+    of_rows.insert(of_rows.end(), masks.begin(), masks.end());
+    of_rows_of_one_document.insert(of_rows_of_one_document.end(), of_one_document.begin() + 3, of_one_document.end());
     const ir::Attrs one = {{"scale", 0.1}, {"window", int64_t{0}}, {"one_document", int64_t{1}}},
                     one_windowed = {{"scale", 0.1}, {"window", int64_t{70}}, {"one_document", int64_t{1}}};
     const auto heads = [](int64_t seq, int64_t group, int64_t head_dim) {
@@ -253,6 +257,15 @@ std::vector<OpCase> make_cases() {
          {{"batch seq kv_heads head_dim"}},
          rope(-1, 8.0),
          ""},
+        {"rows", "rope", {{kQkv}, fixed(kRows, Fill::Positions)}, {{kQkv}}, rope(1, 1.0), ""},
+        {"rows_back_of_a_ranks_heads", "rope", {{kQkv}, fixed(kRows, Fill::Positions)}, {{kQkv}}, rope(-1, 8.0), "kv_heads"},
+        {"rows_of_wide_heads",
+         "rope",
+         {fixed(kQkv), fixed(kRows, Fill::Positions)},
+         {final_of(kQkv)},
+         rope(1, 1.0),
+         "",
+         {{"batch", 2}, {"seq", 9}, {"kv_heads", 2}, {"group", 3}, {"head_dim", 128}}},
         {"as_they_are", "split_qkv", {{kQkv}}, {{kQ}, {kNewK}, {kNewK}}, {}, ""},
         {"rotated", "split_qkv", {{kQkv}, fixed(kRows, Fill::Positions)}, {{kQ}, {kNewK}, {kNewK}}, rope(1, 1.0), ""},
         {"of_a_ranks_heads",
@@ -290,6 +303,11 @@ std::vector<OpCase> make_cases() {
         {"one_document_128_64", "attention", of_one_document, attends, one, "", heads(128, 1, 64)},
         {"one_document_200_128", "attention", of_one_document, attends, one, "", heads(200, 2, 128)},
         {"one_document_in_a_window", "attention", of_one_document, attends, one_windowed, "", heads(136, 2, 64)},
+        {"rows_of_documents", "attention", of_rows, attends, whole, ""},
+        {"rows_in_a_window", "attention", of_rows, attends, windowed, ""},
+        {"rows_of_half_of_the_heads", "attention", of_rows, attends, whole, "kv_heads"},
+        {"rows_of_one_document_200_128", "attention", of_rows_of_one_document, attends, one, "", heads(200, 2, 128)},
+        {"rows_of_one_document_in_a_window", "attention", of_rows_of_one_document, attends, one_windowed, "", heads(136, 2, 64)},
         {"keys",
          "append",
          {fixed(kK), fixed("batch seq kv_heads head_dim"), fixed(kRows, Fill::Places)},

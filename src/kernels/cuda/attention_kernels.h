@@ -60,10 +60,17 @@ struct AttentionParts {
     int64_t batches = 1, groups = 1;  // of the batch, and of each sequence's key heads
     int64_t bytes = 0;                // that cuDNN asks for
 
-    // Where a part begins in a tensor [batch, seq, kv_heads, heads, width]: elements.
-    int64_t begin_of_row(int64_t batch, int64_t group, int64_t heads, int64_t width) const {
+    // Where a part begins in tensors with `heads` of these heads for each key head, and such a distance between tokens: elements.
+    int64_t begin_of_heads(int64_t batch, int64_t group, int64_t heads, int64_t stride) const {
         const AttentionShape& s = part.shape;
-        return (batch * s.batch * s.seq * part.kv_heads_of_row() + group * s.kv_heads) * heads * width;
+        return batch * s.batch * s.seq * stride + group * s.kv_heads * heads * s.head_dim;
+    }
+    int64_t begin_of_queries(int64_t batch, int64_t group) const {
+        return begin_of_heads(batch, group, part.shape.group, part.query_stride());
+    }
+    int64_t begin_of_keys(int64_t batch, int64_t group) const { return begin_of_heads(batch, group, 1, part.key_stride()); }
+    int64_t begin_of_results(int64_t batch, int64_t group) const {
+        return begin_of_heads(batch, group, part.shape.group, part.result_stride());
     }
     // The same of the sums of rows, [batch, kv_heads, group, seq].
     int64_t begin_of_sums(int64_t batch, int64_t group) const {
@@ -97,7 +104,7 @@ std::optional<AttentionParts> parts_of(const AttentionProblem& whole, const Byte
 std::unique_ptr<Kernel> make_attention(const KernelContext& context, const AttentionProblem& problem);
 std::unique_ptr<Kernel> make_attention_backward(const KernelContext& context, const AttentionProblem& problem);
 
-// query: which operand the queries are.
+// query: which operand the queries are, or the row of all.
 template <class T>
 AttentionProblem problem_of(const KernelContext& c, size_t query) {
     return {registry::attention_shape(c, query), kDtypeOf<T>, query == 1, c.op.attrs.contains("any_order")};
@@ -150,10 +157,24 @@ struct AttentionBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, 
     static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_attention_backward(c, problem_of<T>(c, 1)); }
 };
 
+template <class B, class T>
+struct AttentionOfQkv : AttentionOf<B, T> {  // qkv, pos, kv_pos, doc, kv_doc -> out, lse
+    using Types = std::tuple<T, float>(T, int32_t);
+    static bool serves(const KernelContext& c) { return registry::is_packed(c, 0) && AttentionOf<B, T>::serves(c); }
+};
+template <class B, class T>
+struct AttentionBackwardOfQkv : AttentionBackwardOf<B, T> {  // d_out, qkv, pos, kv_pos, doc, kv_doc, out, lse -> d_qkv
+    using Types = T(T, T, int32_t, int32_t, int32_t, int32_t, T, float);
+    static bool serves(const KernelContext& c) { return registry::is_packed(c, 1) && AttentionBackwardOf<B, T>::serves(c); }
+};
+
 template <class B>
 std::vector<Registered> list_of_attention() {
     std::vector<Registered> r;
-    registry::add_all<B, AttentionOf<B, Bf16>, AttentionOf<B, F16>, AttentionBackwardOf<B, Bf16>, AttentionBackwardOf<B, F16>>(r);
+    const auto add = [&]<class T>(std::type_identity<T>) {
+        registry::add_all<B, AttentionOf<B, T>, AttentionBackwardOf<B, T>, AttentionOfQkv<B, T>, AttentionBackwardOfQkv<B, T>>(r);
+    };
+    add(std::type_identity<Bf16>{}), add(std::type_identity<F16>{});
     return r;
 }
 

@@ -111,13 +111,15 @@ public:
     Tensors(fe::graph::Graph& graph, const AttentionProblem& p)
         : graph_(graph),
           s_(p.shape),
-          queries_{s_.kv_heads * s_.group, p.kv_heads_of_row() * s_.group, s_.head_dim},
-          keys_{s_.kv_heads, p.kv_heads_of_row(), s_.head_dim},
+          queries_{s_.kv_heads * s_.group, p.query_stride(), s_.head_dim},
+          keys_{s_.kv_heads, p.key_stride(), s_.head_dim},
+          results_{queries_.heads, p.result_stride(), s_.head_dim},
           statistics_{queries_.heads, queries_.heads, 1, true} {}
     int count() const { return static_cast<int>(next_) - 1; }
 
     Tensor queries(const char* name) { return operand(name, queries_); }
     Tensor keys(const char* name) { return operand(name, keys_); }
+    Tensor results(const char* name) { return operand(name, results_); }
     // [batch, heads, seq]: cuDNN before 9.26 reads no other layout.
     Tensor statistics(const char* name) {
         fe::graph::Tensor_attributes t;
@@ -126,17 +128,18 @@ public:
     }
     void give_queries(const char* name, const Tensor& t) { give(name, t, queries_); }
     void give_keys(const char* name, const Tensor& t) { give(name, t, keys_); }
+    void give_results(const char* name, const Tensor& t) { give(name, t, results_); }
     void give_statistics(const char* name, const Tensor& t) { give(name, t, statistics_); }
 
 private:
-    struct Row {  // of a token
-        int64_t heads, heads_of_row, width;
+    struct Row {                       // of a token
+        int64_t heads, stride, width;  // stride: elements to the next one
         bool is_float = false;
     };
     // [batch, seq, heads, width], in cuDNN's order of dims.
     void describe(fe::graph::Tensor_attributes& t, const char* name, const Row& r) {
         t.set_name(name).set_uid(next_++).set_dim({s_.batch, r.heads, s_.seq, r.width});
-        t.set_stride({s_.seq * r.heads_of_row * r.width, r.width, r.heads_of_row * r.width, 1});
+        t.set_stride({s_.seq * r.stride, r.width, r.stride, 1});
         if (r.is_float) t.set_data_type(fe::DataType_t::FLOAT);
     }
     Tensor operand(const char* name, const Row& r) {
@@ -148,7 +151,7 @@ private:
 
     fe::graph::Graph& graph_;
     const AttentionShape s_;
-    const Row queries_, keys_, statistics_;
+    const Row queries_, keys_, results_, statistics_;
     int64_t next_ = 1;
 };
 
@@ -169,11 +172,11 @@ int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
     const Tensor q = t.queries("q"), k = t.keys("k"), v = t.keys("v");
     if (!problem.backward) {
         const auto [out, lse] = graph.sdpa(q, k, v, attributes_of<fe::graph::SDPA_attributes>(s).set_generate_stats(true));
-        t.give_queries("out", out);
+        t.give_results("out", out);
         t.give_statistics("lse", lse);
         return t.count();
     }
-    const Tensor out = t.queries("out"), d_out = t.queries("d_out"), lse = t.statistics("lse");
+    const Tensor out = t.results("out"), d_out = t.results("d_out"), lse = t.statistics("lse");
     const auto [d_q, d_k, d_v] = graph.sdpa_backward(
         q, k, v, out, d_out, lse,
         attributes_of<fe::graph::SDPA_backward_attributes>(s).set_deterministic_algorithm(!problem.any_order));
@@ -233,7 +236,7 @@ cudnnHandle_t handle_of(int device) {
 auto key_of(const AttentionProblem& p, int device) {
     const AttentionShape& s = p.shape;
     return std::tuple(device, p.type, p.backward, p.any_order, s.batch, s.seq, s.kv_heads, p.kv_heads_of_row(), s.group,
-                      s.head_dim, s.scale, s.window);
+                      s.head_dim, s.scale, s.window, s.packed);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::string cudnn_text();
 bool has_cudnn();
 
 struct AttentionProblem {
-    AttentionShape shape;  // kv_seq is seq
+    AttentionShape shape;  // kv_seq is seq; `packed` too is part of a plan
     Dtype type = Dtype::BF16;
     bool backward = false;
     bool any_order = false;  // of a backward's sums, so that bits differ from run to run; else one order
@@ -26,6 +26,16 @@ struct AttentionProblem {
     int64_t row_kv_heads = 0;
 
     int64_t kv_heads_of_row() const { return row_kv_heads > 0 ? row_kv_heads : shape.kv_heads; }
+    // Elements from a token to the next one: of queries, of keys and of values, and of their gradients; of results.
+    int64_t query_stride() const { return of_row().query_stride(); }
+    int64_t key_stride() const { return of_row().key_stride(); }
+    int64_t result_stride() const { return of_row().first_key(); }
+    // With all key heads of a row.
+    AttentionShape of_row() const {
+        AttentionShape s = shape;
+        s.kv_heads = kv_heads_of_row();
+        return s;
+    }
 };
 
 class AttentionPlan {

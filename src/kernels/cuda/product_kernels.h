@@ -15,6 +15,7 @@ inline constexpr const char* kProductsName = "cublaslt";
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 // Of the workspace that it is given; kernels get theirs aligned to kAlignmentBytes.
 inline constexpr int64_t kProductAlignment = 256;
+constexpr int64_t whole_product_bytes(int64_t of_library) { return of_library + kProductAlignment - kAlignmentBytes; }
 
 // In the module. in, out: how operands and the result are stored. UserError runtime.no_algorithm where this GPU's library has
 // none for a fused op.
@@ -26,7 +27,7 @@ struct Matmul {
         ops::MatmulShape shape;
         return ops::is_matmul(c.mesh, c.routine, c.op, &shape);
     }
-    static int64_t workspace_bytes(const KernelContext&) { return kProductWorkspaceBytes + kProductAlignment - kAlignmentBytes; }
+    static int64_t workspace_bytes(const KernelContext&) { return whole_product_bytes(kProductWorkspaceBytes); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_product(c, kDtypeOf<In>, kDtypeOf<Out>); }
 };
 template <class In, class Out>

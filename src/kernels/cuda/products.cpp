@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <type_traits>
 
 #include "base/error.h"
 #include "base/round.h"
+#include "kernels/cuda/planned_products.h"
 #include "kernels/cuda/product_kernels.h"
 #include "ops/einsum.h"
 
@@ -86,13 +88,14 @@ struct Operands {
 // computes: C^T [n, m] in columns has the bytes of C in rows.
 class Product {
 public:
-    // op: for messages.
-    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, Dtype in, Dtype out)
+    // op: for messages. workspace_bytes: what the library may use.
+    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, Dtype in, Dtype out, int64_t workspace_bytes)
         : op_(std::move(op)),
           shape_(s),
           epilogue_(epilogue),
           in_(in),
           out_(out),
+          workspace_bytes_(workspace_bytes),
           a_(s.a_transposed ? layout(in, s.m, s.k) : layout(in, s.k, s.m)),
           b_(s.b_transposed ? layout(in, s.n, s.k) : layout(in, s.k, s.n)),
           c_(layout(out, s.n, s.m)) {
@@ -106,7 +109,44 @@ public:
         if (epilogue.kind == CUBLASLT_EPILOGUE_DEFAULT) return;
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.kind);
         if (epilogue.has_aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
-        algorithms_[1] = choose(true);  // what the library lacks shows before the first step
+    }
+
+    // What the library lacks shows before the first step.
+    void prepare() {
+        if (epilogue_.kind != CUBLASLT_EPILOGUE_DEFAULT) algorithms_[1] = choose(true);
+    }
+    // For aligned pointers this one; for others, the library chooses.
+    void use(const ChosenAlgorithm& chosen) {
+        const auto refuse = [&](const std::string& why) {
+            return UserError(
+                "runtime.products", "runtime.products",
+                fmt::format("cuBLASLt does not take the algorithm of {}, a product of [{}, {}] and [{}, {}]: {}; write "
+                            "the file of runtime.products again with lockstep bench --products RECIPE",
+                            op_, shape_.m, shape_.k, shape_.k, shape_.n, why));
+        };
+        if (chosen.version != products_version())
+            throw refuse(fmt::format("it is of version {} of the library, and this is {}", chosen.version, products_version()));
+        cublasLtMatmulAlgo_t algorithm = {};
+        static_assert(sizeof algorithm.data == sizeof chosen.words);
+        std::memcpy(algorithm.data, chosen.words.data(), sizeof algorithm.data);
+        point_to_some(true);
+        cublasLtMatmulHeuristicResult_t result = {};
+        const cublasStatus_t status =
+            cublasLtMatmulAlgoCheck(library(), description_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm, &result);
+        if (status != CUBLAS_STATUS_SUCCESS) throw refuse(cublasLtGetStatusString(status));
+        if (static_cast<int64_t>(result.workspaceSize) > workspace_bytes_)
+            throw refuse(fmt::format("it needs {} bytes of workspace and has {}", result.workspaceSize, workspace_bytes_));
+        algorithms_[1] = algorithm;
+    }
+    // The best first, for aligned pointers.
+    std::vector<ProductAlgorithm> all(int most) {
+        std::vector<ProductAlgorithm> out;
+        for (const cublasLtMatmulHeuristicResult_t& r : ask(true, most)) {
+            ProductAlgorithm& a = out.emplace_back();
+            std::memcpy(a.words.data(), r.algo.data, sizeof r.algo.data);
+            a.workspace_bytes = static_cast<int64_t>(r.workspaceSize);
+        }
+        return out;
     }
 
     void run(cudaStream_t stream, const Operands& o, void* workspace) {
@@ -115,7 +155,7 @@ public:
         const cublasLtMatmulAlgo_t& chosen = algorithm(o, before);
         point_to(o.bias, o.aux);
         CHECK(cublasLtMatmul, library(), description_.get(), &one, o.b, b_.get(), o.a, a_.get(), &beta, before, c_.get(), o.c,
-              c_.get(), &chosen, aligned(workspace), kProductWorkspaceBytes, stream);
+              c_.get(), &chosen, aligned(workspace), static_cast<size_t>(workspace_bytes_), stream);
     }
 
 private:
@@ -148,29 +188,36 @@ private:
         if (!found) found = choose(is_aligned);
         return *found;
     }
-    cublasLtMatmulAlgo_t choose(bool is_aligned) {
+    // Of these two the library takes the alignment from an address.
+    void point_to_some(bool is_aligned) {
+        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(alignment(out_, is_aligned)));
+        point_to(some, some);
+    }
+    cublasLtMatmulAlgo_t choose(bool is_aligned) { return ask(is_aligned, 1).front().algo; }
+    std::vector<cublasLtMatmulHeuristicResult_t> ask(bool is_aligned, int most) {
         cublasLtMatmulPreference_t made = nullptr;
         CHECK(cublasLtMatmulPreferenceCreate, &made);
         const Preference preference(made);
         const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
             CHECK(cublasLtMatmulPreferenceSetAttribute, made, attribute, &value, sizeof value);
         };
-        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
+        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes_));
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES})
             set(attribute, alignment(in_, is_aligned));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
             set(attribute, alignment(out_, is_aligned));
-        // Of these two the library takes the alignment from an address.
-        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(alignment(out_, is_aligned)));
-        point_to(some, some);
-        cublasLtMatmulHeuristicResult_t result = {};
+        point_to_some(is_aligned);
+        std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
         int count = 0;
         const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library(), description_.get(), b_.get(), a_.get(), c_.get(),
-                                                                     c_.get(), made, 1, &result, &count);
+                                                                     c_.get(), made, most, results.data(), &count);
         if (status != CUBLAS_STATUS_SUCCESS || count == 0) refuse(cublasLtGetStatusString(status));
-        return result.algo;
+        results.resize(static_cast<size_t>(count));
+        std::erase_if(results, [](const auto& r) { return r.state != CUBLAS_STATUS_SUCCESS; });
+        if (results.empty()) refuse("none of those that it names");
+        return results;
     }
     [[noreturn]] void refuse(const char* why) const {
         const std::string text = fmt::format("cuBLASLt has no algorithm for {}, a product of [{}, {}] and [{}, {}]: {}", op_,
@@ -184,10 +231,17 @@ private:
     const ops::MatmulShape shape_;
     const Epilogue epilogue_;
     const Dtype in_, out_;
+    const int64_t workspace_bytes_;
     const Layout a_, b_, c_;
     Description description_;
     std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms_;
 };
+
+ops::MatmulShape shape_of(const KernelContext& c) {
+    ops::MatmulShape shape;
+    ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
+    return shape;
+}
 
 struct Library {
     static constexpr const char* kName = kProductsName;
@@ -195,13 +249,24 @@ struct Library {
 
 }  // namespace
 
+int64_t products_version() { return static_cast<int64_t>(cublasLtGetVersion()); }
+
+std::vector<ProductAlgorithm> product_algorithms(const KernelContext& c, int64_t workspace_bytes, int most) {
+    const std::optional<ProductRow> p = product_of(c);
+    ensure(p.has_value(), "cublaslt.matmul: not a product of matrices");
+    return Product(p->op, shape_of(c), epilogue_of(c.op), p->in, p->out, workspace_bytes).all(most);
+}
+
 std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out) {
-    ops::MatmulShape shape;
-    ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
+    const ops::MatmulShape shape = shape_of(c);
     const int first = c.op.kind == "addmm" ? 1 : 0;
     const Epilogue epilogue = epilogue_of(c.op);
-    return kernel_from([product = std::make_shared<Product>(c.op.kind, shape, epilogue, in, out), first, swapped = shape.swapped,
-                        adds = c.op.accumulates(0), epilogue](const KernelArgs& k) {
+    const int64_t workspace_bytes = c.op.workspace_bytes - whole_product_bytes(0);
+    auto product = std::make_shared<Product>(c.op.kind, shape, epilogue, in, out, workspace_bytes);
+    if (const std::optional<ChosenAlgorithm> chosen = chosen_by(c.op.kernel)) product->use(*chosen);
+    else product->prepare();
+    return kernel_from([product = std::move(product), first, swapped = shape.swapped, adds = c.op.accumulates(0),
+                        epilogue](const KernelArgs& k) {
         const void* const before = first == 1 ? k.in[0] : adds && !k.fresh ? k.out[0] : nullptr;
         Operands o = {k.in[first + (swapped ? 1 : 0)], k.in[first + (swapped ? 0 : 1)], before, k.out[0]};
         if (epilogue.has_bias) o.bias = k.in[2];

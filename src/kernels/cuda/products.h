@@ -5,11 +5,16 @@
 
 #include <vector>
 
+#include "kernels/cuda/planned_products.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels::cuda {
 
 // For GPUs of that compute capability (90: Hopper). One list a process.
 const std::vector<Registered>& product_kernels(int compute_capability);
+
+int64_t products_version();
+// For the op: what cuBLASLt names, the best one by its own judgement first, no more than `most`, each in no more workspace.
+std::vector<ProductAlgorithm> product_algorithms(const KernelContext& context, int64_t workspace_bytes, int most);
 
 }  // namespace lockstep::kernels::cuda

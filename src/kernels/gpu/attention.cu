@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) attention_kernel(Forwar
     UNROLL
     for (int m = 0; m < M; ++m) most[m][0] = most[m][1] = -kInfinity;
     own.note_tokens(a, own_tokens);
-    copy_rows<D>(a.q, d, own.first, own.rows, own.size, queries, place_of);
+    copy_rows<D>(a.q, d, own.first, own.rows, own.size, queries, [&](int row) { return own.query(a.shape, row); });
     const auto copy = [&](int tile, int stage) {
         T* const to = tiles_begin + stage * 2 * kTile;
         copy_rows<D>(a.k, d, tile * N, kv_seq, N, to, keys);

@@ -44,14 +44,14 @@ __global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Bac
 
     float d0[M][kColumns / 8][4] = {}, d1[own_keys ? M : 1][kColumns / 8][4] = {};
     copy_rows<D>(own_keys ? a.k : a.q, d, own.first, own.rows.count, Z::kOwn, own_begin, own.rows);
-    copy_rows<D>(own_keys ? a.v : a.d_out, d, own.first, own.rows.count, Z::kOwn, own_begin + kOwn, own.rows);
+    copy_rows<D>(own_keys ? a.v : a.d_out, d, own.first, own.rows.count, Z::kOwn, own_begin + kOwn, own.second_rows);
     copy_tokens(a, own.batch, own.head, own.member, own.first, own_tokens);
     for (int member = own.member; member <= own.last_member; ++member) {
-        const Rows rows = own.other_rows(a.shape, member);
+        const Rows rows = own.other_rows(a.shape, member), second = own.second_other_rows(a.shape, member);
         const auto copy = [&](int tile, int stage) {
             T* const to = tiles_begin + stage * 2 * kOther;
             copy_rows<D>(own_keys ? a.q : a.k, d, tile * N, rows.count, N, to, rows);
-            copy_rows<D>(own_keys ? a.d_out : a.v, d, tile * N, rows.count, N, to + kOther, rows);
+            copy_rows<D>(own_keys ? a.d_out : a.v, d, tile * N, rows.count, N, to + kOther, second);
             copy_tokens(a, own.batch, own.head, member, tile * N, tokens_of(stage));
         };
         for_tiles<kStages>(tiles, range, copy, [&](int stage, int tile, bool is_open) {

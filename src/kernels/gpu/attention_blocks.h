@@ -41,9 +41,13 @@ struct Rows {
     __device__ __forceinline__ int64_t operator()(int row) const { return first + row * stride; }
 };
 __device__ __forceinline__ Rows key_rows(const AttentionShape& s, int batch, int head) {
-    return {(batch * s.kv_seq * s.kv_heads + head) * s.head_dim, s.kv_heads * s.head_dim, static_cast<int>(s.kv_seq)};
+    return {batch * s.kv_seq * s.key_stride() + head * s.head_dim, s.key_stride(), static_cast<int>(s.kv_seq)};
 }
 __device__ __forceinline__ Rows query_rows(const AttentionShape& s, int batch, int head, int member) {
+    return {batch * s.seq * s.query_stride() + (head * s.group + member) * s.head_dim, s.query_stride(), static_cast<int>(s.seq)};
+}
+// Of attention's result and its gradient.
+__device__ __forceinline__ Rows result_rows(const AttentionShape& s, int batch, int head, int member) {
     return {((batch * s.seq * s.kv_heads + head) * s.group + member) * s.head_dim, s.kv_heads * s.group * s.head_dim,
             static_cast<int>(s.seq)};
 }
@@ -93,8 +97,12 @@ struct ForwardBlock {
         return tiles_of(a.shape.seq * a.shape.group, size) * a.parts * a.shape.kv_heads * a.shape.batch;
     }
     __device__ __forceinline__ int64_t token(int row) const { return static_cast<int64_t>(batch) * (rows / group) + row / group; }
-    // In lse, and, times head_dim, in q and out.
+    // In lse, and, times head_dim, in out.
     __device__ __forceinline__ int64_t place(int row) const { return (token(row) * heads + head) * group + row % group; }
+    // In q.
+    __device__ __forceinline__ int64_t query(const AttentionShape& s, int row) const {
+        return token(row) * s.query_stride() + (head * group + row % group) * s.head_dim;
+    }
 
     template <class T>
     __device__ __forceinline__ void note_tokens(const Forward<T>& a, const Queries& to) const {
@@ -125,7 +133,7 @@ struct ForwardBlock {
 template <bool own_keys>
 struct BackwardBlock {
     int first, batch, head, member, last_member;
-    Rows rows;
+    Rows rows, second_rows;  // of keys, or queries; of values, or of gradients of results
 
     template <class T>
     __device__ __forceinline__ BackwardBlock(const Backward<T>& a, int size) {
@@ -139,12 +147,16 @@ struct BackwardBlock {
         if (!own_keys) i /= group;
         head = static_cast<int>(i % s.kv_heads), batch = static_cast<int>(i / s.kv_heads);
         rows = own_keys ? key_rows(s, batch, head) : query_rows(s, batch, head, member);
+        second_rows = own_keys ? rows : result_rows(s, batch, head, member);
     }
     static int64_t blocks(const AttentionShape& s, int64_t size) {
         return s.batch * s.kv_heads * (own_keys ? tiles_of(s.kv_seq, size) : s.group * tiles_of(s.seq, size));
     }
     __device__ __forceinline__ Rows other_rows(const AttentionShape& s, int of_member) const {
         return own_keys ? query_rows(s, batch, head, of_member) : key_rows(s, batch, head);
+    }
+    __device__ __forceinline__ Rows second_other_rows(const AttentionShape& s, int of_member) const {
+        return own_keys ? result_rows(s, batch, head, of_member) : key_rows(s, batch, head);
     }
     template <class T>
     __device__ __forceinline__ Tiles<own_keys> tiles(const Backward<T>& a, int size, int tile) const {

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_kernel(Forward<T>
     UNROLL
     for (int r = 0; r < kOwn; ++r) most[r] = -kInfinity;
     own.note_tokens(a, own_tokens);
-    read_rows<W>(a.q, d, own.first, own.rows, own.size, queries, place_of);
+    read_rows<W>(a.q, d, own.first, own.rows, own.size, queries, [&](int row) { return own.query(a.shape, row); });
     const auto copy = [&](int tile, int) {
         read_rows<W>(a.k, d, tile * kTile, kv_seq, kTile, tile_begin, keys);
         copy_tokens(a, own.batch, own.head, 0, tile * kTile, tokens);
@@ -203,13 +203,13 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(B
 
     Sums d0, d1;
     read_rows<W>(own_keys ? a.k : a.q, d, own.first, own.rows.count, size, own_begin, own.rows);
-    read_rows<W>(own_keys ? a.v : a.d_out, d, own.first, own.rows.count, size, own_begin + size * stride, own.rows);
+    read_rows<W>(own_keys ? a.v : a.d_out, d, own.first, own.rows.count, size, own_begin + size * stride, own.second_rows);
     copy_tokens(a, own.batch, own.head, own.member, own.first, own_tokens);
     for (int member = own.member; member <= own.last_member; ++member) {
-        const Rows rows = own.other_rows(a.shape, member);
+        const Rows rows = own.other_rows(a.shape, member), second = own.second_other_rows(a.shape, member);
         const auto copy = [&](int tile, int) {
             read_rows<W>(own_keys ? a.q : a.k, d, tile * kTile, rows.count, kTile, tile_begin, rows);
-            read_rows<W>(own_keys ? a.d_out : a.v, d, tile * kTile, rows.count, kTile, tile_begin + kTile * stride, rows);
+            read_rows<W>(own_keys ? a.d_out : a.v, d, tile * kTile, rows.count, kTile, tile_begin + kTile * stride, second);
             copy_tokens(a, own.batch, own.head, member, tile * kTile, tokens);
         };
         for_tiles<1>(tiles, range, copy, [&](int, int tile, bool is_open) {

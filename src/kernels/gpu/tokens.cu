@@ -168,16 +168,18 @@ struct RopeOf {
 // Of W pairs of up to kHeads heads of a token, which have the same sines. Indices of fewer than 2^31: a division of 64 bits
 // takes the registers that the elements need.
 constexpr int kHeads = 4;
-template <class T, bool splits>
+enum class Qkv { Split, Join, Rotate };  // Rotate: to a row like it, or in place
+template <class T, Qkv how>
 struct MoveQkv {
-    uint32_t queries, keys, half;
+    uint32_t queries, keys, half, moved;  // moved: the first heads of a row
     const int32_t* positions;
     Frequencies frequencies;
     float sign;
-    T *qkv, *q, *k, *v;
+    T *qkv, *q, *k, *v;  // q: of Rotate, the other row
 
-    __device__ uint32_t groups() const { return (queries + 2 * keys + kHeads - 1) / kHeads; }
+    __device__ uint32_t groups() const { return (moved + kHeads - 1) / kHeads; }
     __device__ T* apart(int64_t token, uint32_t head) const {
+        if (how == Qkv::Rotate) return q + (token * (queries + 2 * keys) + head) * 2 * half;
         if (head < queries) return q + (token * queries + head) * 2 * half;
         if (head < queries + keys) return k + (token * keys + head - queries) * 2 * half;
         return v + (token * keys + head - queries - keys) * 2 * half;
@@ -199,10 +201,10 @@ struct MoveQkv {
         UNROLL
         for (uint32_t n = 0; n < kHeads; ++n) {
             const uint32_t head = begin + n;
-            if (head >= heads) continue;
+            if (head >= moved) continue;
             T *const together = qkv + (token * heads + head) * 2 * half + first, *const other = apart(token, head) + first;
-            const T* const from = splits ? together : other;
-            T* const to = splits ? other : together;
+            const T* const from = how == Qkv::Join ? other : together;
+            T* const to = how == Qkv::Join ? together : other;
             Floats<W> a = load<W>(from), b = load<W>(from + half);
             if (positions && head < queries + keys) {
                 UNROLL
@@ -218,25 +220,28 @@ struct MoveQkv {
     }
 };
 // A launch takes as many tokens as keep its indices below 2^31.
-template <class T, bool splits>
+template <class T, Qkv how>
 void move_qkv(Stream stream, const QkvShape& s, T* qkv, const int32_t* positions, const Frequencies& frequencies, float sign,
               T* q, T* k, T* v) {
-    const int64_t half = s.head_dim / 2, of_token = (s.heads() + kHeads - 1) / kHeads * half, most = INT32_MAX / of_token;
+    const int64_t moved = how == Qkv::Rotate && q == qkv ? s.queries + s.keys : s.heads();
+    const int64_t half = s.head_dim / 2, of_token = (moved + kHeads - 1) / kHeads * half, most = INT32_MAX / of_token;
     const bool wide = is_wide(half, qkv, q, k, v);
     for (int64_t first = 0; first < s.tokens; first += most) {
         const int64_t tokens = s.tokens - first < most ? s.tokens - first : most;
-        const int64_t queries = first * s.queries * s.head_dim, keys = first * s.keys * s.head_dim;
-        const MoveQkv<T, splits> f = {static_cast<uint32_t>(s.queries),
-                                      static_cast<uint32_t>(s.keys),
-                                      static_cast<uint32_t>(half),
-                                      positions ? positions + first : nullptr,
-                                      frequencies,
-                                      sign,
-                                      qkv + first * s.heads() * s.head_dim,
-                                      q + queries,
-                                      k + keys,
-                                      v + keys};
-        if (wide) for_each(stream, tokens * of_token, true, InWholeChunks<MoveQkv<T, splits>>{f});
+        const int64_t queries = first * (how == Qkv::Rotate ? s.heads() : s.queries) * s.head_dim,
+                      keys = first * s.keys * s.head_dim;
+        const MoveQkv<T, how> f = {static_cast<uint32_t>(s.queries),
+                                   static_cast<uint32_t>(s.keys),
+                                   static_cast<uint32_t>(half),
+                                   static_cast<uint32_t>(moved),
+                                   positions ? positions + first : nullptr,
+                                   frequencies,
+                                   sign,
+                                   qkv + first * s.heads() * s.head_dim,
+                                   q + queries,
+                                   k + keys,
+                                   v + keys};
+        if (wide) for_each(stream, tokens * of_token, true, InWholeChunks<MoveQkv<T, how>>{f});
         else for_each(stream, tokens * of_token, f);
     }
 }
@@ -341,12 +346,18 @@ void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x
 template <class T>
 void split_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
                float sign, T* q, T* k, T* v) {
-    move_qkv<T, true>(stream, shape, const_cast<T*>(qkv), positions, frequencies, sign, q, k, v);
+    move_qkv<T, Qkv::Split>(stream, shape, const_cast<T*>(qkv), positions, frequencies, sign, q, k, v);
 }
 template <class T>
 void join_qkv(Stream stream, const QkvShape& shape, const T* q, const T* k, const T* v, const int32_t* positions,
               const Frequencies& frequencies, float sign, T* qkv) {
-    move_qkv<T, false>(stream, shape, qkv, positions, frequencies, sign, const_cast<T*>(q), const_cast<T*>(k), const_cast<T*>(v));
+    move_qkv<T, Qkv::Join>(stream, shape, qkv, positions, frequencies, sign, const_cast<T*>(q), const_cast<T*>(k),
+                           const_cast<T*>(v));
+}
+template <class T>
+void rope_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
+              float sign, T* out) {
+    move_qkv<T, Qkv::Rotate>(stream, shape, const_cast<T*>(qkv), positions, frequencies, sign, out, out, out);
 }
 template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y) {
@@ -375,6 +386,7 @@ void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float f
     template void split_qkv<T>(Stream, const QkvShape&, const T*, const int32_t*, const Frequencies&, float, T*, T*, T*);       \
     template void join_qkv<T>(Stream, const QkvShape&, const T*, const T*, const T*, const int32_t*, const Frequencies&, float, \
                               T*);                                                                                              \
+    template void rope_qkv<T>(Stream, const QkvShape&, const T*, const int32_t*, const Frequencies&, float, T*);                \
     template void dropout<T>(Stream, int64_t, int64_t, const T*, const DropoutMask&, T*);                                       \
     template void mask_padding<T>(Stream, int64_t, int64_t, int64_t, float, const T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)

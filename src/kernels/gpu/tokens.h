@@ -35,6 +35,11 @@ template <class T>
 void join_qkv(Stream stream, const QkvShape& shape, const T* q, const T* k, const T* v, const int32_t* positions,
               const Frequencies& frequencies, float sign, T* qkv);
 
+// Queries and keys of a row are rotated; out, a row like qkv, may be qkv: then its values are not moved.
+template <class T>
+void rope_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
+              float sign, T* out);
+
 template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y);
 template <class S, class T>

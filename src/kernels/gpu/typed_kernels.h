@@ -20,13 +20,32 @@ template <class T>
 struct RopeOf {
     static constexpr Family kFamily{"rope", "rope", -1, true};
     using Types = T(T, int32_t);
-    static bool serves(const KernelContext& c) { return rows_of(c, c.in(0)).n / 2 <= Frequencies::kMost; }
+    static bool serves(const KernelContext& c) {
+        return rows_of(c, c.in(0)).n / 2 <= Frequencies::kMost && !ops::is_packed_qkv(c.routine, c.op.in[0]);
+    }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const RowsOf z = rows_of(c, c.in(0));
         const Frequencies frequencies = Backend::frequencies(ops::rope_frequencies(c.op, z.n));
         const int64_t tokens = c.elements(c.in(1));
         return kernel_from([=, sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
             rope(stream_of(k), tokens, z.rows / tokens, z.n / 2, in<T>(k, 0), ids(k, 1), frequencies, sign, out<T>(k, 0));
+        });
+    }
+};
+
+template <class T>
+struct RopeOfQkv {  // rows of queries, keys and values
+    static constexpr Family kFamily{"rope", "rope_qkv", -1, true};
+    using Types = T(T, int32_t);
+    static bool serves(const KernelContext& c) {
+        return rows_of(c, c.in(0)).n / 2 <= Frequencies::kMost && ops::is_packed_qkv(c.routine, c.op.in[0]);
+    }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const auto dims = static_cast<int>(c.in(0).dims.size());
+        const int64_t keys = c.size(c.in(0), dims - 2);
+        const QkvShape s = {c.elements(c.in(1)), (c.size(c.in(0), dims - 3) - 2) * keys, keys, c.size(c.in(0), dims - 1)};
+        return kernel_from([s, r = Rotation<Backend>(c, s.head_dim)](const KernelArgs& k) {
+            rope_qkv(stream_of(k), s, in<T>(k, 0), ids(k, 1), r.frequencies, r.sign, out<T>(k, 0));
         });
     }
 };
@@ -74,6 +93,35 @@ struct AttentionBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, 
         return kernel_from([shape = attention_shape(c, 1), mask = MaskOfAttention(c, 1)](const KernelArgs& k) {
             attention_backward(stream_of(k), shape, mask(k), in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9),
                                in<T>(k, 0), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2), k.workspace);
+        });
+    }
+};
+template <class T>
+struct AttentionOfQkv {  // qkv, pos, kv_pos, doc, kv_doc -> out, lse
+    static constexpr Family kFamily{"attention", "attention"};
+    using Types = std::tuple<T, float>(T, int32_t);
+    static bool serves(const KernelContext& c) { return is_packed(c, 0) && AttentionOf<T>::serves(c); }
+    static int64_t workspace_bytes(const KernelContext& c) { return AttentionOf<T>::workspace_bytes(c); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([shape = attention_shape(c, 0), mask = MaskOfAttention(c, 0)](const KernelArgs& k) {
+            const T* const q = in<T>(k, 0);
+            attention(stream_of(k), shape, mask(k), q, q + shape.first_key(), q + shape.first_value(), out<T>(k, 0), out(k, 1),
+                      k.workspace);
+        });
+    }
+};
+template <class T>
+struct AttentionBackwardOfQkv {  // d_out, qkv, pos, kv_pos, doc, kv_doc, out, lse -> d_qkv
+    static constexpr Family kFamily{"attention_backward", "attention_backward"};
+    using Types = T(T, T, int32_t, int32_t, int32_t, int32_t, T, float);
+    static bool serves(const KernelContext& c) { return is_packed(c, 1) && AttentionBackwardOf<T>::serves(c); }
+    static int64_t workspace_bytes(const KernelContext& c) { return AttentionBackwardOf<T>::workspace_bytes(c); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([shape = attention_shape(c, 1), mask = MaskOfAttention(c, 1)](const KernelArgs& k) {
+            const T* const q = in<T>(k, 1);
+            T* const d_q = out<T>(k, 0);
+            attention_backward(stream_of(k), shape, mask(k), q, q + shape.first_key(), q + shape.first_value(), in<T>(k, 6),
+                               in(k, 7), in<T>(k, 0), d_q, d_q + shape.first_key(), d_q + shape.first_value(), k.workspace);
         });
     }
 };
@@ -163,8 +211,10 @@ template <class B, class T>
 void add_type(std::vector<Registered>& r) {
     add_common<B, T>(r);
     add_all<B, GeluOf<T>, GeluBackwardOf<T>>(r);
-    add_all<B, RopeOf<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
+    add_all<B, RopeOf<T>, RopeOfQkv<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>,
+            DequantizeSumOf<T>>(r);
     add_all<B, AttentionOf<T>, AttentionBackwardOf<T>, AttentionBackwardOf<T, int32_t>>(r);
+    add_all<B, AttentionOfQkv<T>, AttentionBackwardOfQkv<T>>(r);
     add_updates<B, T>(r);
 }
 

@@ -3,12 +3,25 @@
 
 #include "kernels/attention_shape.h"
 #include "kernels/registry/bias.h"
+#include "ops/rope.h"
 
 namespace lockstep::kernels::registry {
 
-// query: which operand the queries are; keys, values and the mask's operands follow.
+// query: which operand the queries are; keys, values and the mask's operands follow. Or which one has all in one row.
+inline bool is_packed(const KernelContext& c, size_t query) { return ops::is_packed_qkv(c.routine, c.op.in[query]); }
 inline AttentionShape attention_shape(const KernelContext& c, size_t query) {
-    const ir::Tensor &q = c.in(query), &k = c.in(query + 1);
+    const ir::Tensor &q = c.in(query), &k = c.in(query + (is_packed(c, query) ? 2 : 1));
+    if (is_packed(c, query)) {
+        return {c.size(q, 0),
+                c.size(q, 1),
+                c.size(k, 1),
+                c.size(q, 3),
+                c.size(q, 2) - 2,
+                c.size(q, 4),
+                static_cast<float>(c.op.number("scale")),
+                c.op.integer("window"),
+                true};
+    }
     return {c.size(q, 0),
             c.size(q, 1),
             c.size(k, 1),
@@ -24,6 +37,10 @@ public:
     MaskOfAttention(const KernelContext& c, int query)
         : dropped_(c.op), first_(query + 3), noise_(static_cast<int>(c.op.in.size()) - 1) {
         const ir::Tensor& q = c.in(static_cast<size_t>(query));
+        if (is_packed(c, static_cast<size_t>(query))) {
+            first_ = query + 1;
+            return;  // without dropout
+        }
         drop_ = {nullptr,
                  0,
                  dropped_.threshold,

@@ -51,6 +51,7 @@ plugins::GpuModule made() {
                  &kernels::gpu::all_kernels()};
     m.used_bytes = device::gpu::used_bytes;
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
+    m.products_version = kernels::cuda::products_version(), m.product_algorithms = kernels::cuda::product_algorithms;
     const bool at_first_start =
         plugins::compiled_for(LOCKSTEP_ARCHITECTURES, found.compute_capability) == plugins::Compiled::AtFirstStart;
     m.description = found.description + (at_first_start ? ", kernels compiled at the first start" : "") + ", " +

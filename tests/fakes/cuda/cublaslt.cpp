@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "base/round.h"
@@ -127,8 +129,25 @@ struct Algorithm {
     uint64_t product;  // a hash
     uint64_t workspace_bytes;
     uint16_t alignment[kOperands];
+    uint32_t number;  // of those for the product: it sums in one part more
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr uint32_t kAlgorithms = 3;
+
+Algorithm algorithm_in(const cublasLtMatmulAlgo_t& words) {
+    Algorithm algorithm;
+    std::memcpy(&algorithm, &words, sizeof algorithm);
+    cublasLtMatmulAlgo_t same = {};
+    std::memcpy(&same, &algorithm, sizeof algorithm);
+    require(std::memcmp(&same, &words, sizeof same) == 0 && algorithm.number < kAlgorithms, kNotSupported,
+            "these words are no algorithm");
+    return algorithm;
+}
+cublasLtMatmulAlgo_t words_of(const Algorithm& algorithm) {
+    cublasLtMatmulAlgo_t words = {};
+    std::memcpy(&words, &algorithm, sizeof algorithm);
+    return words;
+}
 
 uint64_t hash(const Product& p) {
     const Operation& o = p.operation;
@@ -149,7 +168,7 @@ uint16_t alignment_of(const void* address) {
 }
 
 Algorithm choose(const Product& p, const Preference& preference) {
-    Algorithm algorithm{hash(p), 0, {}};
+    Algorithm algorithm{hash(p), 0, {}, 0};
     const Layout* layouts[] = {&p.a, &p.b, &p.c, &p.d};
     for (int i = kA; i <= kD; ++i) {
         const uint32_t alignment = std::min<uint32_t>(preference.alignment[i], kMostAlignment);
@@ -282,14 +301,16 @@ std::function<std::pair<float, float>()> scales(const Operation& o, const void* 
 }
 
 // Two pieces, so that another stream's work may come between them.
-Issue issue_of(const Product& p, const Workspace& w, std::function<std::pair<float, float>()> scales) {
+Issue issue_of(const Product& p, const Workspace& w, uint32_t algorithm, std::function<std::pair<float, float>()> scales) {
     static std::atomic<uint64_t> products = 0;
     const uint64_t number = ++products;
+    const auto wait = std::chrono::microseconds(algorithm == 0 ? machine().first_algorithm_us : 0);
     const Issue begin = plain("cublasLtMatmul", [=] { fill(w, number); });
     const Issue end = plain("cublasLtMatmul", [=, scales = std::move(scales)] {
         require_unchanged(w, number);
         const auto [alpha, beta] = scales();
-        multiply(p, alpha, beta);
+        multiply(p, alpha, beta, algorithm + 1);
+        if (wait.count() > 0) std::this_thread::sleep_for(wait);
     });
     return [=](int queue) {
         begin(queue);
@@ -408,12 +429,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         require(of(operation).epilogue != machine().epilogue_without_algorithm, kNotSupported,
                 "a test lets it lack an algorithm");
         const Algorithm algorithm = choose(checked(of(operation), of(a), of(b), of(c), of(d)), of(preference));
-        results[0] = {};
-        std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);
-        results[0].workspaceSize = algorithm.workspace_bytes;
-        results[0].state = CUBLAS_STATUS_SUCCESS;
-        results[0].wavesCount = 1;
-        *returned = 1;
+        *returned = std::min<int>(requested, kAlgorithms);
+        for (int i = 0; i < *returned; ++i) {
+            Algorithm one = algorithm;
+            one.number = static_cast<uint32_t>(i);
+            results[i] = {words_of(one), algorithm.workspace_bytes, CUBLAS_STATUS_SUCCESS, 1, {}};
+        }
+    });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
+    return answer(__func__, [&] {
+        require(handle != nullptr, CUBLAS_STATUS_NOT_INITIALIZED, "the handle is null");
+        require(operation && a && b && c && d && algo && result, kInvalid, "an address is null");
+        const Algorithm algorithm = algorithm_in(*algo);
+        require(algorithm.product == hash(checked(of(operation), of(a), of(b), of(c), of(d))), kNotSupported,
+                "the algorithm was chosen for another product");
+        *result = {*algo, algorithm.workspace_bytes, CUBLAS_STATUS_SUCCESS, 1, {}};
     });
 }
 
@@ -429,7 +463,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         p.at_a = at_a, p.at_b = at_b, p.at_c = at_c, p.at_d = at_d;
 
         Algorithm algorithm = choose(p, {});
-        if (algo) std::memcpy(&algorithm, algo, sizeof algorithm);
+        if (algo) algorithm = algorithm_in(*algo);
         require(algorithm.product == hash(p), kNotSupported, "the algorithm was chosen for another product");
 
         const std::vector<Range> operands = ranges(p);
@@ -442,7 +476,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         require_workspace({static_cast<char*>(workspace), workspace_bytes}, algorithm, operands);
 
         const Workspace used{static_cast<char*>(workspace), algorithm.workspace_bytes};
-        const Issue product = issue_of(p, used, scales(p.operation, alpha, beta));
+        const Issue product = issue_of(p, used, algorithm.number, scales(p.operation, alpha, beta));
         const cudaError_t error = call("cublasLtMatmul", [&](Machine& m, Lock& lock) {
             require_current_device(m, stream);
             issue(m, lock, stream, &Counts::launches, product);

@@ -595,6 +595,25 @@ TEST_F(FakesCublasLt, AlgorithmIsForOneProduct) {
     call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "the algorithm was chosen for another product");
 }
 
+// Several algorithms for one product: each sums in another order, and all are right.
+TEST_F(FakesCublasLt, AlgorithmsOfAProductDifferInTheOrderOfSums) {
+    Call call(8, 8, 64);
+    call.must_run();
+    cublasLtMatmulAlgo_t words = call.found.algo;
+    const auto number = [&](uint32_t n) {
+        auto* const bytes = reinterpret_cast<char*>(&words);
+        std::memcpy(bytes + 28, &n, sizeof n);  // behind hash, workspace and alignments
+        call.found.algo = words;
+    };
+    number(2);
+    call.must_run();
+    number(3);
+    call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "these words are no algorithm");
+    number(0);
+    call.found.algo.data[7] = 1;
+    call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "these words are no algorithm");
+}
+
 TEST_F(FakesCublasLt, HeuristicRefusesWhatItCannotUse) {
     cublasLtHandle_t handle = nullptr;
     ASSERT_EQ(cublasLtCreate(&handle), CUBLAS_STATUS_SUCCESS);

@@ -67,6 +67,8 @@ void set_pinned_limit(int64_t bytes);
 
 // cuBLASLt's heuristics find no algorithm for products with this epilogue (cublasLtEpilogue_t). 0: for all they find one.
 void set_epilogue_without_algorithm(uint32_t epilogue);
+// A product by the algorithm that its heuristics name first takes so much longer than by the others, which sum in other orders.
+void set_first_algorithm_us(int64_t us);
 
 // How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.
 void allow_ranks_per_device(int count);

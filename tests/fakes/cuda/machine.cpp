@@ -236,6 +236,7 @@ void set_driver(std::optional<int> version) { machine().driver = version; }
 void set_device_count(int count) { machine().device_count = count; }
 void set_device_properties(const DeviceProperties& properties) { machine().properties = properties; }
 void set_epilogue_without_algorithm(uint32_t epilogue) { machine().epilogue_without_algorithm = epilogue; }
+void set_first_algorithm_us(int64_t us) { machine().first_algorithm_us = us; }
 void set_memory_limit(int64_t bytes) { machine().memory_limit_bytes = bytes; }
 void set_pinned_limit(int64_t bytes) { machine().pinned_limit_bytes = bytes; }
 void allow_ranks_per_device(int count) { machine().ranks_per_device = count; }

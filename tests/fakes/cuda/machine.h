@@ -139,6 +139,7 @@ struct Machine {
     DeviceProperties properties;
     int64_t memory_limit_bytes = int64_t{4} << 30;
     uint32_t epilogue_without_algorithm = 0;  // of cuBLASLt; 0: none
+    int64_t first_algorithm_us = 0;
     int64_t pinned_limit_bytes = std::numeric_limits<int64_t>::max(), pinned_bytes = 0;
     int device_count = 1;
     int ranks_per_device = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -80,8 +81,11 @@ float tf32(float x) {
     return std::isfinite(x) ? std::bit_cast<float>((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu) : x;
 }
 
-// a: [rows, depth], b: [depth, cols], sums: [rows, cols]; all row-major, cols a multiple of kWidth.
-void multiply_floats(const float* a, const float* b, float* sums, int64_t rows, int64_t depth, int64_t cols) {
+// a: [rows, all], of which columns [begin, begin + depth), and so rows of b: [all, cols]; sums: [rows, cols]; all row-major, cols a
+// multiple of kWidth.
+void multiply_floats(const float* a, const float* b, float* sums, int64_t rows, int64_t all, int64_t begin, int64_t depth,
+                     int64_t cols) {
+    a += begin, b += begin * cols;
     std::vector<float> panel(static_cast<size_t>(depth * kWidth));
     for (int64_t j = 0; j < cols; j += kWidth) {
         for (int64_t p = 0; p < depth; ++p) std::copy_n(b + p * cols + j, kWidth, panel.data() + p * kWidth);
@@ -89,7 +93,7 @@ void multiply_floats(const float* a, const float* b, float* sums, int64_t rows, 
             const int64_t other = std::min(i + 1, rows - 1);  // the last row again if there is no second one
             float sum[2][kWidth] = {};
             for (int64_t p = 0; p < depth; ++p) {
-                const float factor = a[i * depth + p], others = a[other * depth + p];
+                const float factor = a[i * all + p], others = a[other * all + p];
                 const float* const row = panel.data() + p * kWidth;
                 for (int64_t w = 0; w < kWidth; ++w) sum[0][w] += factor * row[w];
                 for (int64_t w = 0; w < kWidth; ++w) sum[1][w] += others * row[w];
@@ -109,7 +113,19 @@ float gelu_gradient(float x) {
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kGeluScale * (1 + 3 * kGeluCubic * x * x);
 }
 
-void multiply_batch(const Product& p, int64_t batch, float alpha, float beta) {
+// The sums of some parts of what is summed over, one after the other.
+void multiply_in_parts(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& sums, int64_t rows,
+                       int64_t depth, int64_t cols, int64_t parts) {
+    multiply_floats(a.data(), b.data(), sums.data(), rows, depth, 0, depth / parts, cols);
+    std::vector<float> more(parts > 1 ? sums.size() : 0);
+    for (int64_t part = 1; part < parts; ++part) {
+        const int64_t begin = depth * part / parts, end = depth * (part + 1) / parts;
+        multiply_floats(a.data(), b.data(), more.data(), rows, depth, begin, end - begin, cols);
+        std::transform(sums.begin(), sums.end(), more.begin(), sums.begin(), std::plus<>());
+    }
+}
+
+void multiply_batch(const Product& p, int64_t batch, float alpha, float beta, int64_t parts) {
     const Operation& o = p.operation;
     const int64_t rows = p.rows(), cols = p.cols(), depth = p.depth(), padded_cols = round_up(cols, kWidth);
     std::vector<float> a(static_cast<size_t>(rows * depth)), b(static_cast<size_t>(depth * padded_cols)),
@@ -133,7 +149,7 @@ void multiply_batch(const Product& p, int64_t batch, float alpha, float beta) {
         std::transform(a.begin(), a.end(), a.begin(), tf32);
         std::transform(b.begin(), b.end(), b.begin(), tf32);
     }
-    multiply_floats(a.data(), b.data(), sums.data(), rows, depth, padded_cols);
+    multiply_in_parts(a, b, sums, rows, depth, padded_cols, parts);
 
     const View c = view(p.c, batch), d = view(p.d, batch), aux{batch * o.aux_stride, 1, o.aux_ld};
     for (int64_t i = 0; i < rows; ++i) {
@@ -181,8 +197,8 @@ Pitch pitch_of(const Layout& l) {
     return {static_cast<size_t>(l.ld) * bytes, static_cast<size_t>(used) * bytes};
 }
 
-void multiply(const Product& product, float alpha, float beta) {
-    for (int64_t batch = 0; batch < product.d.batch_count; ++batch) multiply_batch(product, batch, alpha, beta);
+void multiply(const Product& product, float alpha, float beta, int64_t parts) {
+    for (int64_t batch = 0; batch < product.d.batch_count; ++batch) multiply_batch(product, batch, alpha, beta, parts);
 }
 
 }  // namespace lockstep::fakes::cuda

@@ -67,6 +67,7 @@ struct Pitch {
 };
 Pitch pitch_of(const Layout& layout);
 
-void multiply(const Product& product, float alpha, float beta);
+// parts: of what is summed over, whose sums are added in their order.
+void multiply(const Product& product, float alpha, float beta, int64_t parts);
 
 }  // namespace lockstep::fakes::cuda

@@ -147,6 +147,71 @@ TEST_F(CliGpu, IsMeasuredAndPlannedFor) {
     EXPECT_TRUE(has(large.err, "[bench.memory]")) << large.err;
 }
 
+// cuBLASLt's first algorithms are slower here, and the others sum in other orders.
+TEST_F(CliGpu, ChoosesAlgorithmsOfProductsByMeasurement) {
+    scratch.write("r.toml", training_recipe(2, kGpu));
+    const Finished bench = scratch.shell(
+        fmt::format("LOCKSTEP_FAKE_FIRST_ALGORITHM_US=3000 LOCKSTEP_GPU_MODULE={} $LOCKSTEP bench --products r.toml --out p.toml "
+                    "--quick --json --training.mixed_precision_param bfloat16 >out.txt 2>err.txt",
+                    LOCKSTEP_MODULE_ON_FAKES));
+    ASSERT_EQ(bench.code, 0) << bench.err;
+    const int products = bench.json()["products"].get<int>();
+    EXPECT_GT(products, 8);
+    EXPECT_EQ(bench.json()["faster"].get<int>(), products);
+    EXPECT_EQ(bench.json()["device"], "NVIDIA H100 80GB HBM3");
+    EXPECT_LT(bench.json()["chosen_s"].get<double>(), bench.json()["first_s"].get<double>());
+
+    // The choice is part of the program, and of what it computes.
+    const std::string bf16 = " --training.mixed_precision_param bfloat16", chosen = bf16 + " --runtime.products p.toml";
+    const Finished show = on_gpu("show r.toml" + chosen);
+    EXPECT_TRUE(has(show.out, "kernel cublaslt.matmul@")) << show.err;
+    EXPECT_TRUE(
+        has(show.err, fmt::format("runtime.products = \"p.toml\": {} rows of NVIDIA H100 80GB HBM3 with cuBLASLt ", products)))
+        << show.err;
+    const Finished first = on_gpu("show r.toml" + bf16);
+    EXPECT_FALSE(has(first.out, "matmul@"));
+    const double loss = final_loss("train r.toml" + chosen);
+    EXPECT_NEAR(final_loss("train r.toml --job.dump_folder first" + bf16), loss, 1e-2);
+    EXPECT_EQ(final_loss("train r.toml --job.dump_folder again" + chosen), loss);
+
+    // A plan takes the times of the rows.
+    const std::string h100 = " --cluster " LOCKSTEP_SOURCE_DIR "/clusters/h100.toml --json";
+    const auto step_s = [&](const std::string& arguments) {
+        const Finished plan = scratch.lockstep("plan r.toml" + arguments + h100);
+        EXPECT_EQ(plan.code, 0) << plan.err;
+        return plan.code == 0 ? plan.json()["step_time_s"].get<double>() : 0;
+    };
+    EXPECT_GT(step_s(chosen), 2 * step_s(bf16)) << "the fakes are slower than an H100";
+
+    // Rows of another version, of another device, and words of another product.
+    const std::string text = scratch.read("p.toml");
+    const auto write = [&](const std::string& from, const std::string& to) {
+        std::string other = text;
+        other.replace(other.find(from), from.size(), to);
+        scratch.write("other.toml", other);
+    };
+    for (const auto& [from, to] : {std::pair{"version = ", "version = 9"}, {"H100", "H200"}}) {
+        write(from, to);
+        const Finished other = on_gpu("show r.toml --runtime.products other.toml" + bf16);
+        EXPECT_EQ(other.out, first.out);
+        EXPECT_TRUE(has(other.err, fmt::format("0 of {} rows serve: they are of NVIDIA H", products))) << other.err;
+        EXPECT_TRUE(has(other.err, "cuBLASLt chooses by itself")) << other.err;
+    }
+    const std::string word = text.substr(text.find("words = \""), 10);
+    write(word, word.substr(0, 9) + (word.back() == '1' ? '2' : '1'));
+    const Finished foreign = on_gpu("train r.toml --job.dump_folder foreign --runtime.products other.toml" + bf16);
+    EXPECT_EQ(foreign.code, 1) << foreign.err;
+    EXPECT_TRUE(has(foreign.err, "cuBLASLt does not take the algorithm of ")) << foreign.err;
+    EXPECT_TRUE(has(foreign.err, "write the file of runtime.products again with lockstep bench --products RECIPE"))
+        << foreign.err;
+    EXPECT_TRUE(has(foreign.err, "[runtime.products]")) << foreign.err;
+    const Finished none = on_gpu("train r.toml --runtime.products none.toml");
+    EXPECT_EQ(none.code, 1);
+    EXPECT_TRUE(has(none.err, "runtime.products = \"none.toml\": cannot be read")) << none.err;
+    EXPECT_EQ(on_gpu("bench --training.seq_len 8 --quick").code, 1);
+    EXPECT_TRUE(has(scratch.read("err.txt"), "[bench.settings]")) << scratch.read("err.txt");
+}
+
 TEST_F(CliGpu, RefusesWhatAGpuHasNot) {
     scratch.write("r.toml", training_recipe(1, kGpu));
     const Finished wide = on_gpu("check r.toml --training.dtype float64");

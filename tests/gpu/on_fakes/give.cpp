@@ -1,5 +1,6 @@
 // Kernels on the emulator are given to the streams of the fake.
 // LOCKSTEP_FAKE_COMPUTE_CAPABILITY: of the device, instead of an H100's.
+// LOCKSTEP_FAKE_FIRST_ALGORITHM_US: by which cuBLASLt's first algorithm is slower than others.
 #include <cstdlib>
 
 #include "base/error.h"
@@ -20,6 +21,8 @@ namespace {
         properties.minor = std::atoi(capability) % 10;
         fakes::cuda::set_device_properties(properties);
     }
+    if (const char* const us = std::getenv("LOCKSTEP_FAKE_FIRST_ALGORITHM_US"))
+        fakes::cuda::set_first_algorithm_us(std::atoi(us));
     return true;
 }();
 

@@ -20,7 +20,7 @@ std::string title(const AttentionProblem& p) {
     return "batch" + std::to_string(s.batch) + "_seq" + std::to_string(s.seq) + "_heads" + std::to_string(s.kv_heads) + "x" +
            std::to_string(s.group) + "_dim" + std::to_string(s.head_dim) + "_window" + std::to_string(s.window) +
            (p.any_order ? "_any" : "") + (p.row_kv_heads > 0 ? "_of" + std::to_string(p.row_kv_heads) : "") +
-           (p.type == Dtype::BF16 ? "_bf16" : "_f16");
+           (s.packed ? "_rows" : "") + (p.type == Dtype::BF16 ? "_bf16" : "_f16");
 }
 
 AttentionProblem problem(Dtype type, int64_t batch, int64_t seq, int64_t kv_heads, int64_t group, int64_t head_dim,
@@ -30,6 +30,11 @@ AttentionProblem problem(Dtype type, int64_t batch, int64_t seq, int64_t kv_head
 // Some key heads of longer rows, as parts of a backward have them.
 AttentionProblem of_rows(AttentionProblem p, int64_t row_kv_heads) {
     p.row_kv_heads = row_kv_heads;
+    return p;
+}
+// Queries, keys and values in one row, and their gradients.
+AttentionProblem in_rows(AttentionProblem p) {
+    p.shape.packed = true;
     return p;
 }
 AttentionProblem in_any_order(AttentionProblem p) {
@@ -61,6 +66,17 @@ const AttentionProblem kProblems[] = {
     in_any_order(problem(Dtype::BF16, 2, 8192, 8, 4, 128)),
     in_any_order(problem(Dtype::BF16, 2, 512, 2, 2, 256)),
     in_any_order(of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8)),
+    in_rows(problem(Dtype::BF16, 8, 1024, 12, 1, 64)),
+    in_rows(problem(Dtype::BF16, 1, 4096, 8, 4, 128)),
+    in_rows(of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8)),
+    in_rows(of_rows(problem(Dtype::F16, 1, 1000, 3, 1, 64), 12)),
+    in_rows(problem(Dtype::F16, 2, 512, 4, 2, 128, 512)),
+    in_rows(problem(Dtype::BF16, 2, 512, 2, 2, 256)),
+    in_rows(problem(Dtype::BF16, 1, 1000, 2, 7, 64)),
+    in_rows(problem(Dtype::BF16, 2, 64, 2, 2, 64)),
+    in_rows(problem(Dtype::BF16, 2, 512, 4, 1, 72)),
+    in_any_order(in_rows(problem(Dtype::BF16, 2, 8192, 8, 4, 128))),
+    in_any_order(in_rows(of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8))),
 };
 
 struct Device {
@@ -104,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Others, AttentionPlans,
                          ::testing::Combine(::testing::ValuesIn(kOthers),
                                             ::testing::Values(kProblems[2], kProblems[4], kProblems[12], kProblems[14],
                                                               kProblems[16], kProblems[18], kProblems[19], kProblems[20],
-                                                              kProblems[21], kProblems[22])),
+                                                              kProblems[21], kProblems[22], kProblems[24], kProblems[26],
+                                                              kProblems[28], kProblems[33])),
                          name_of);
 
 TEST(AttentionPlansText, NamesTheVersion) {

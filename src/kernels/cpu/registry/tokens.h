@@ -13,6 +13,7 @@ template <class T>
 struct Rope {
     static constexpr Family kFamily{"rope", "rope", -1, true};
     using Types = T(T, int32_t);
+    static bool serves(const KernelContext& c) { return !ops::is_packed_qkv(c.routine, c.op.in[0]); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const RowsOf z = rows_of(c, c.in(0));
         const int64_t tokens = c.elements(c.in(1));
