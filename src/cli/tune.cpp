@@ -379,8 +379,10 @@ int tune(const TuneArgs& args) {
     const tune::Problem problem = problem_of(args, a, a.ranks);
     telemetry::info(fmt::format("{} families of layouts", telemetry::grouped(std::ssize(problem.space.families))));
     telemetry::ProgressBar bar;
-    const tune::Options options = options_of(args, bar);
+    tune::Options options = options_of(args, bar);
+    options.keep_budgets = true;
     const tune::Found found = tune::search(problem, options);
+    options.keep_budgets = false;
     bar.clear();
     say_stopped(args, found);
     if (found.best.empty()) refuse_nothing_fits(a, problem, found);

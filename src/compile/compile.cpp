@@ -188,6 +188,13 @@ struct Lowered {
     std::vector<PassReport> passes;
 };
 
+std::vector<size_t> fullest_first(const std::vector<int64_t>& bytes) {
+    std::vector<size_t> order(bytes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+    return order;
+}
+
 // Gives programs without offsets theirs, those of the fullest first, a few at a time; none are needed once a program exceeds
 // `enough_bytes`. Returns the arenas.
 std::vector<int64_t> place_until(Programs& programs, std::optional<int64_t> enough_bytes,
@@ -195,9 +202,7 @@ std::vector<int64_t> place_until(Programs& programs, std::optional<int64_t> enou
     constexpr size_t kAtATime = 4;  // the same everywhere, as the result depends on it
     std::vector<int64_t> bytes;
     for (const P& p : programs) bytes.push_back(bytes_of(p));
-    std::vector<size_t> order(programs.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+    const std::vector<size_t> order = fullest_first(bytes);
     const auto exceeds = [&](int64_t b) { return enough_bytes && b > *enough_bytes; };
     for (size_t first = 0; first < order.size() && std::none_of(bytes.begin(), bytes.end(), exceeds); first += kAtATime) {
         parallel_for(std::min(kAtATime, order.size() - first), [&](size_t i) {
@@ -361,12 +366,27 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
 }
 
 void place_fullest(Compiled& compiled) {
-    constexpr double kMayBeFullest = 0.8;
-    const double least = kMayBeFullest * static_cast<double>(compiled.arena_bytes());
-    parallel_for(compiled.programs.size(), [&](size_t i) {
-        P& p = compiled.programs[i];
-        if (static_cast<double>(compiled.arena_bytes(p)) >= least) p = passes::place_buffers(std::move(p));
-    });
+    constexpr size_t kAtATime = 2;      // the same everywhere, as the result depends on it
+    constexpr double kMoreGaps = 0.02;  // of a rank's bytes: what may be lost to gaps in addition to twice what others lose
+    std::vector<int64_t> least;
+    for (const P& p : compiled.programs) least.push_back(compiled.arena_bytes(p));
+    const std::vector<size_t> order = fullest_first(least);
+    int64_t most = 0;
+    double gaps = 0;
+    for (size_t first = 0; first < order.size(); first += kAtATime) {
+        const auto next = static_cast<double>(least[order[first]]);
+        if ((1 + kMoreGaps + 2 * gaps) * next < static_cast<double>(most)) return;
+        const size_t end = std::min(first + kAtATime, order.size());
+        parallel_for(end - first, [&](size_t i) {
+            P& p = compiled.programs[order[first + i]];
+            p = passes::place_buffers(std::move(p));
+        });
+        for (size_t i = first; i < end; ++i) {
+            const int64_t bytes = compiled.arena_bytes(compiled.programs[order[i]]);
+            most = std::max(most, bytes);
+            gaps = std::max(gaps, static_cast<double>(bytes) / static_cast<double>(least[order[i]]) - 1);
+        }
+    }
 }
 
 Compiled compile(const Config& config, const CompileOptions& options) {

@@ -95,8 +95,8 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options);
 // The rest, for a configuration that has the prefix's model, types, sequence length and entries, and for the same options.
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
 
-// Gives offsets to the buffers of programs that were compiled without: of each rank that needs, without gaps, four fifths of
-// what the fullest needs. A rank that needs less would be the fullest only with gaps of a quarter between its buffers.
+// Gives offsets to the buffers of programs that were compiled without, those of the fullest ranks first. It ends at ranks that
+// would be the fullest only if they lost more than twice as much to gaps as those before, and 2 % of their bytes in addition.
 void place_fullest(Compiled& compiled);
 
 // Both halves. Throws the refusal.

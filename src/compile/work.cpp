@@ -50,14 +50,14 @@ Work work_of(const std::vector<ir::Program>& programs) {
     return work;
 }
 
-bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs) {
+bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs, double microbatches_for_each) {
     constexpr double kShort = 5e13;  // FLOPs
     switch (config.runtime.cuda_graph) {
         case CudaGraph::True: return true;
         case CudaGraph::False: return false;
         case CudaGraph::Auto: break;
     }
-    return config.on_gpu() && work_of(programs).flops < kShort * static_cast<double>(programs.size());
+    return config.on_gpu() && microbatches_for_each * work_of(programs).flops < kShort * static_cast<double>(programs.size());
 }
 
 }  // namespace lockstep::compile

@@ -18,8 +18,9 @@ struct Work {
 };
 
 // Does the step of such programs run as one CUDA graph? With runtime.cuda_graph = auto where a rank has fewer than 5e13 FLOPs in
-// a step: some 0.1 s of an H100, whose gaps between kernels then count. The same on all ranks.
-bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs);
+// a step: some 0.1 s of an H100, whose gaps between kernels then count. The same on all ranks. `microbatches_for_each`: of the
+// step, for one of the programs.
+bool runs_as_graph(const Config& config, const std::vector<ir::Program>& programs, double microbatches_for_each = 1);
 
 // Before calls exist, a routine of a block counts once for each instance, microbatch and chunk, as `schedule` will call it.
 Work work_of(const std::vector<ir::Program>& programs);

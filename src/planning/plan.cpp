@@ -25,11 +25,16 @@ void require_links(const compile::Config& config, const Machine& machine) {
                                 machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
 }
 
-// As `machine` runs such programs of a recipe: a graph of a whole step is launched once.
+// Is a step of such programs launched once on `machine`, as a graph?
+bool is_launched_once(const compile::Config& config, const compile::Compiled& compiled, const sim::Cluster& cluster) {
+    return may_run_as_graph(config, cluster) &&
+           compile::runs_as_graph(config, compiled.programs, compiled.microbatches_for_each());
+}
+
+// As `machine` runs such programs of a recipe.
 sim::Cluster cluster_that_runs(const compile::Config& config, const compile::Compiled& compiled, const Machine& machine) {
     sim::Cluster cluster = *machine.cluster;
-    const bool is_own = cluster.stack.name.empty();
-    if (is_own && compile::runs_as_graph(config, compiled.programs)) cluster.host.launch_s = 0;
+    if (is_launched_once(config, compiled, cluster)) cluster.host.launch_s = 0;
     return cluster;
 }
 
@@ -53,6 +58,24 @@ bool are_timed_alike(const compile::Config& a, const compile::Config& b, const M
 
 }  // namespace
 
+bool may_run_as_graph(const compile::Config& config, const sim::Cluster& cluster) {
+    if (!cluster.stack.name.empty() || config.runtime.cuda_graph == compile::CudaGraph::False) return false;
+    return config.on_gpu() || config.runtime.cuda_graph == compile::CudaGraph::True;
+}
+
+Timing timing_of(const compile::Config& config, const compile::Compiled& compiled, const Machine& machine) {
+    std::optional<sim::Cluster> without_launches;
+    if (machine.cluster->host.launch_s > 0 && is_launched_once(config, compiled, *machine.cluster))
+        without_launches = cluster_that_runs(config, compiled, machine);
+    const sim::Cluster& cluster = without_launches ? *without_launches : *machine.cluster;
+    return {sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, machine.rank_threads, compile::local_link(config)),
+            meeting_s_of(compiled, config, cluster, machine.rank_threads)};
+}
+
+double step_s(const compile::Compiled& compiled, const Timing& timing) {
+    return step_s(compiled, timing.simulated) + timing.meeting_s / static_cast<double>(compiled.layout.sync_steps);
+}
+
 void require_links_of_devices(const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
     if (cluster.devices && cluster.links.empty() && ranks > 1)
         throw UserError("plan.no_link", "links",
@@ -63,8 +86,13 @@ void require_links_of_devices(const sim::Cluster& cluster, const std::string& fi
 
 Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
+    compile::Compiled compiled = compile::compile(config, machine.options);
+    return make_plan(config, std::move(machine), std::move(compiled));
+}
+
+Plan make_plan(const compile::Config& config, Machine machine, compile::Compiled compiled) {
     Plan plan;
-    plan.compiled = compile::compile(config, machine.options);
+    plan.compiled = std::move(compiled);
     plan.cluster = cluster_that_runs(config, plan.compiled, machine), plan.rank_threads = machine.rank_threads;
     plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
@@ -97,11 +125,7 @@ Step step_of(const compile::Config& config, const Machine& machine, const compil
         out.step_s = known.step_s();
         return out;
     }
-    const sim::Cluster cluster = cluster_that_runs(config, compiled, machine);
-    const sim::StepTime time =
-        sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, machine.rank_threads, compile::local_link(config));
-    out.step_s = step_s(compiled, time) +
-                 meeting_s_of(compiled, config, cluster, machine.rank_threads) / static_cast<double>(compiled.layout.sync_steps);
+    out.step_s = step_s(compiled, timing_of(config, compiled, machine));
     return out;
 }
 

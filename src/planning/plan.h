@@ -43,11 +43,25 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
+// What a step of such programs takes on `machine`, without its timelines. `plan` and `tune` both take it from here.
+struct Timing {
+    sim::StepTime simulated;
+    double meeting_s = 0;  // of islands, of all parts of the model
+};
+Timing timing_of(const compile::Config& config, const compile::Compiled& compiled, const Machine& machine);
+// With a step's share of a meeting.
+double step_s(const compile::Compiled& compiled, const Timing& timing);
+
+// Whether a step may run as one CUDA graph, whatever its layout: then launches may take no time.
+bool may_run_as_graph(const compile::Config& config, const sim::Cluster& cluster);
+
 // UserError plan.no_link where the file says nothing of what joins devices, and there are several.
 void require_links_of_devices(const sim::Cluster& cluster, const std::string& file, int64_t ranks);
 
 // The step of `config` on `machine`, which a cluster file describes. UserError plan.no_link.
 Plan make_plan(const compile::Config& config, Machine machine);
+// The same of what `config` was compiled to.
+Plan make_plan(const compile::Config& config, Machine machine, compile::Compiled compiled);
 
 // What a step of another configuration takes and needs, without what else a plan tells.
 struct Step {

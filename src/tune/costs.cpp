@@ -8,6 +8,7 @@
 #include "passes/overlap.h"
 #include "passes/parts.h"
 #include "passes/plan_memory.h"
+#include "planning/plan.h"
 #include "schedules/schedules.h"
 #include "sim/profile.h"
 #include "sim/simulate.h"
@@ -303,7 +304,9 @@ void Costs::measure(Whole& w, const Choice& family, bool in_parts) {
     const auto result = compile::compile(*few_layers_, config, until("plan_memory"));
     if (compile::refusal_of(result)) return;  // too few layers for two ranks
     const std::vector<ir::Program>& programs = std::get<compile::Compiled>(result).programs;
-    const auto ends_s = sim::ends_of_calls(programs, ir::EntryKind::Train, problem_.cluster(), problem_.machine.rank_threads);
+    sim::Cluster cluster = problem_.cluster();
+    if (planning::may_run_as_graph(config, cluster)) cluster.host.launch_s = 0;
+    const auto ends_s = sim::ends_of_calls(programs, ir::EntryKind::Train, cluster, problem_.machine.rank_threads);
     Seconds shortest;
     for (size_t rank = 0; rank < programs.size(); ++rank)
         Shortest(shortest, programs[rank]).read(*programs[rank].entry(ir::EntryKind::Train), ends_s[rank]);

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "planning/plan.h"
 #include "schedules/schedules.h"
-#include "sim/simulate.h"
 
 namespace lockstep::tune {
 namespace {
@@ -47,12 +46,11 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     out.is_placed = options.place_buffers || problem.is_of_described_stack();
     out.fits = planning::has_room(problem.machine, out.bytes);
     if (!out.fits) return out;
-    sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
-                                      compile::local_link(config));
+    planning::Timing timing = planning::timing_of(config, c, problem.machine);
     out.is_least = microbatches == Microbatches::Fullest && c.microbatches_for_each() > 1;
     // Of two microbatches of the busiest part, one may run during more collectives than the other, which slow it down.
-    if (out.is_least) time.microbatch_s = 0.999 * time.busiest_s;
-    out.step_s = planning::step_s(c, time);
+    if (out.is_least) timing.simulated.microbatch_s = 0.999 * timing.simulated.busiest_s;
+    out.step_s = planning::step_s(c, timing);
     return out;
 }
 
@@ -74,6 +72,7 @@ struct Candidate {
     int64_t number = 0;  // of the family, then of the member: what is equally fast comes in the order of the space
     bool is_member = false;
     Choice choice;
+    bool has_first_rounds = false;  // bound_s is of a plan of the first microbatches
 };
 struct Later {
     bool operator()(const Candidate& a, const Candidate& b) const {
@@ -105,7 +104,7 @@ public:
         for (explore(); !place_best(); explore()) {
             for (Candidate& c : std::exchange(beaten_, {})) push(std::move(c));  // what beat it may have gone
         }
-        for (; !queue_.empty(); queue_.pop()) leave(queue_.top());
+        leave_queue();
         if (options_.solve_recompute && !is_stopped()) solve_recompute();
         while (!place_best()) {
         }
@@ -128,7 +127,7 @@ private:
             if (options_.prune && c.bound_s >= worst_of_best()) break;
             queue_.pop();
             if (c.is_member && options_.prune && c.bound_s >= to_beat(c.choice)) beaten_.push_back(c);
-            else if (c.is_member) plan(c.choice);
+            else if (c.is_member) plan(c);
             else expand(c.choice);
         }
     }
@@ -161,8 +160,10 @@ private:
     }
 
     // What is still in the queue at the end: it cannot win, or the search was stopped before it.
-    void leave(const Candidate& c) {
-        if (!found_.was_stopped || c.bound_s >= worst_of_best()) cut(c);
+    void leave_queue() {
+        for (; !queue_.empty(); queue_.pop()) {
+            if (!found_.was_stopped || queue_.top().bound_s >= worst_of_best()) cut(queue_.top());
+        }
     }
 
     void push(Candidate c) { queue_.push(std::move(c)); }
@@ -231,19 +232,28 @@ private:
         found_.closest = p;
     }
 
-    void plan(const Choice& choice) {
+    void plan(const Candidate& c) {
+        const Choice& choice = c.choice;
         const auto begin = Clock::now();
-        auto result = plan_if_fullest_fits(choice);
+        const auto result = c.has_first_rounds ? plan_of(problem_, choice, Bytes::Least) : plan_if_fullest_fits(choice);
         found_.plan_s += seconds_since(begin);
         if (compile::refusal_of(result)) {
             ++found_.refused;
             return;
         }
-        auto& planned = std::get<Planned>(result);
-        if (planned.is_least) return beaten_.push_back({planned.step_s, Limit::Rounds, next_++, true, choice});
+        const auto& planned = std::get<Planned>(result);
+        // Others come first that may take less, after which it may not be worth to play all of its microbatches.
+        if (planned.is_least) return push({std::max(c.bound_s, planned.step_s), Limit::Rounds, c.number, true, choice, true});
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
+    }
+
+    // Outside of the search, whose queue is empty.
+    void plan_alone(const Choice& choice) {
+        plan({0, Limit::None, next_++, true, choice});
+        explore();
+        leave_queue();
     }
 
     std::vector<Planned>::iterator known(const Choice& c) {
@@ -269,8 +279,8 @@ private:
         return were_placed;
     }
 
-    compile::OrRefusal<Planned> placed_plan_of(const Planned& p) const {
-        if (p.choice.recompute == RecomputeMode::Budget) return plan_of(problem_, p.choice);  // gaps may change what it saves
+    compile::OrRefusal<Planned> placed_plan_of(const Planned& p) {
+        if (p.choice.recompute == RecomputeMode::Budget) return placed_budget(p.choice);
         compile::CompileOptions options = problem_.machine.options;
         options.place_buffers = false;
         auto compiled = compile::compile(problem_.prefix, problem_.config(p.choice), options);
@@ -280,6 +290,19 @@ private:
         Planned out = p;
         out.bytes = planning::needed_by(problem_.machine, c).bytes;
         out.fits = planning::has_room(problem_.machine, out.bytes), out.is_placed = true;
+        return out;
+    }
+
+    // Gaps may change what it saves.
+    compile::OrRefusal<Planned> placed_budget(const Choice& choice) {
+        if (!options_.keep_budgets) return plan_of(problem_, choice);
+        const compile::Config config = problem_.config(choice);
+        auto compiled = compile::compile(problem_.prefix, config, problem_.machine.options);
+        if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
+        const planning::Plan plan =
+            planning::make_plan(config, problem_.machine, std::get<compile::Compiled>(std::move(compiled)));
+        Planned out{choice, plan.fits ? plan.step_s() : 0, plan.needed.bytes, plan.fits};
+        if (out.fits) found_.budgets.push_back(row_of(plan, choice, out.bytes));
         return out;
     }
 
@@ -312,18 +335,8 @@ private:
             if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;
             if (std::get<int64_t>(bytes) > capacity()) return Planned{choice, 0, std::get<int64_t>(bytes), false};
         }
-        return plan_if_worth(choice);
-    }
-
-    // All microbatches of a schedule that settles late are played only if the others at their busiest do not take too long.
-    compile::OrRefusal<Planned> plan_if_worth(const Choice& choice) {
-        if (schedules::find_schedule(choice.schedule).settles_late) {
-            const auto first = plan_of(problem_, choice, Bytes::Least, Microbatches::Fullest);
-            if (compile::refusal_of(first)) return first;
-            const Planned& least = std::get<Planned>(first);
-            if (!least.fits || !least.is_least || least.step_s >= to_beat(choice)) return first;
-        }
-        return plan_of(problem_, choice, Bytes::Least);
+        const bool settles_late = schedules::find_schedule(choice.schedule).settles_late;
+        return plan_of(problem_, choice, Bytes::Least, settles_late ? Microbatches::Fullest : Microbatches::Steady);
     }
 
     void keep(const Planned& planned) {
@@ -353,9 +366,9 @@ private:
             none.recompute = RecomputeMode::None;
             solved.recompute = RecomputeMode::Budget, solved.budget_bytes = *problem_.machine.capacity.bytes;
             if (known(solved) != found_.all.end() || bounds_.of_member(none).step_s >= p.step_s) continue;
-            if (known(none) == found_.all.end() && bounds_.bytes(none) <= capacity()) plan(none);
+            if (known(none) == found_.all.end() && bounds_.bytes(none) <= capacity()) plan_alone(none);
             const auto saves_all = known(none);  // a budget would save no less
-            if (saves_all == found_.all.end() || !saves_all->fits) plan(solved);
+            if (saves_all == found_.all.end() || !saves_all->fits) plan_alone(solved);
         }
     }
 

@@ -12,6 +12,7 @@
 
 #include "tune/bounds.h"
 #include "tune/problem.h"
+#include "tune/row.h"
 
 namespace lockstep::tune {
 
@@ -53,6 +54,7 @@ struct Options {
     int64_t top = 10;  // families whose best member is wanted
     bool prune = true;
     bool solve_recompute = true;  // a memory budget, where nothing else fits as much
+    bool keep_budgets = false;    // Found::budgets are asked for
     std::function<void(const Progress&)> progress = {};
     std::function<bool()> stop = {};  // asked between layouts: ends the search with what it has
     double placing_s = 10;            // then: for how long layouts are placed. One that fits is always; what is not is forgotten
@@ -61,6 +63,7 @@ struct Options {
 struct Found {
     std::vector<Planned> best;  // of each family the fastest member that fits, fastest first; Options::top of them
     std::vector<Planned> all;   // every layout that was compiled; those of the front of memory and time are placed
+    std::vector<Row> budgets;   // rows of those with a memory budget that fit and are placed, which takes long
     std::vector<Cut> cuts;
     int64_t families = 0, layouts = 0, refused = 0;  // of the space; refused: by the compiler
     double wall_s = 0, plan_s = 0;                   // of all, and of exact plans
