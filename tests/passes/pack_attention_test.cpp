@@ -54,7 +54,12 @@ TEST(PackAttention, ReadsAndWritesTheRowOfTheProduct) {
         const Settings settings = with(kBfloat16, {{"activation_checkpoint.mode", saves},
                                                    {"activation_checkpoint.selective_ac_option", "op"},
                                                    {"validation.enable", "true"},
-                                                   {"training.seq_len", "256"}});
+                                                   {"training.seq_len", "4096"},
+                                                   {"model.dim", "1024"},
+                                                   {"model.n_heads", "8"},
+                                                   {"model.n_kv_heads", "2"},
+                                                   {"model.head_dim", "128"},
+                                                   {"model.ffn_dim", "2816"}});
         const compile::Compiled packed = for_h100(settings), apart = for_h100(settings, {"pack_attention"});
         const ir::Program& p = packed.programs[0];
         EXPECT_FALSE(ops::verify(p));

@@ -120,8 +120,13 @@ INSTANTIATE_TEST_SUITE_P(Others, AttentionPlans,
                          ::testing::Combine(::testing::ValuesIn(kOthers),
                                             ::testing::Values(kProblems[2], kProblems[4], kProblems[12], kProblems[14],
                                                               kProblems[16], kProblems[18], kProblems[19], kProblems[20],
-                                                              kProblems[21], kProblems[22], kProblems[24], kProblems[26],
-                                                              kProblems[28], kProblems[33])),
+                                                              kProblems[21], kProblems[22])),
+                         name_of);
+
+constexpr Device kOthersOfRows[] = {{"a100", 80}, {"b200", 100}};
+INSTANTIATE_TEST_SUITE_P(Rows, AttentionPlans,
+                         ::testing::Combine(::testing::ValuesIn(kOthersOfRows),
+                                            ::testing::Values(kProblems[24], kProblems[26], kProblems[28])),
                          name_of);
 
 TEST(AttentionPlansText, NamesTheVersion) {
