@@ -215,9 +215,12 @@ struct Bounds::Impl {
                 if (const auto layer = last_layer(w, blocks[s]); !layer || h.blocks.empty()) h.layer = layer;
                 h.blocks.insert(h.blocks.end(), blocks[s].begin(), blocks[s].end());
             }
-            // While it receives, a rank computes at a part of its rate; of its first message it may not compute yet.
+            // While it receives, a rank computes at a part of its rate, but for what peers write; of its first message it may not
+            // compute yet.
             const auto microbatches = static_cast<double>(out.microbatches);
-            const double slowed = f.async_tensor_parallel ? 0 : 1 - problem.cluster().beside_collective;
+            const sim::Cluster& cluster = problem.cluster();
+            const bool takes_none = f.async_tensor_parallel || (cluster.runs_module() && cluster.peer_access);
+            const double slowed = takes_none ? 0 : 1 - cluster.beside_collective;
             const double received_s = received(cut, static_cast<int64_t>(r), delays_s);
             double busy_s = 0;
             for (const Action& a : table.rows[r])
