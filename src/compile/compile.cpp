@@ -145,11 +145,8 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
         if (!backwards.in_parts) return p;
         return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
     });
-    run("async_tensor_parallel", [&](P p) {
-        return config.parallelism.enable_async_tensor_parallel
-                   ? passes::async_tensor_parallel(std::move(p), {options.route.topology, options.least_flops_by_byte})
-                   : p;
-    });
+    run("async_tensor_parallel",
+        [&](P p) { return config.parallelism.enable_async_tensor_parallel ? passes::async_tensor_parallel(std::move(p)) : p; });
     run("select_kernels", [&](P p) {
         if (!config.runtime.deterministic) p = passes::allow_any_order(std::move(p));
         return passes::select_kernels(std::move(p), catalog);

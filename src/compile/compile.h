@@ -17,7 +17,6 @@
 #include "compile/work.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
-#include "passes/async_tensor_parallel.h"
 #include "passes/route.h"
 
 namespace lockstep::compile {
@@ -43,10 +42,9 @@ struct CompileOptions {
     std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
     std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
     Microbatches microbatches = Microbatches::All;
-    passes::RouteOptions route = {};                         // where ranks run; not said: all in one process
-    double least_flops_by_byte = passes::kLeastFlopsByByte;  // of parts that double
-    bool verify = true;                                      // the programs after each pass. A search verifies what it chooses
-    bool report = false;                                     // fill PassReport's comparison of before and after
+    passes::RouteOptions route = {};  // where ranks run; not said: all in one process
+    bool verify = true;               // the programs after each pass. A search verifies what it chooses
+    bool report = false;              // fill PassReport's comparison of before and after
     ComputesIn memory = ComputesIn::HostMemory;
     std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
     // false: buffers have neither names nor offsets, and the arena is the least that any offsets need. Such a program has a time

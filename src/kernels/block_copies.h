@@ -6,7 +6,6 @@
 
 #include "ir/kinds.h"
 #include "kernels/kernel.h"
-#include "ops/blocks.h"
 
 namespace lockstep::kernels {
 
@@ -29,25 +28,14 @@ inline std::vector<BlockCopy> block_copies(const KernelContext& c) {
         all.push_back({operand, outer, size * inner, from * inner, c.size(c.in(static_cast<int>(operand)), dim) * inner,
                        to * inner, result * inner});
     };
-    const bool is_listed = c.op.attrs.contains(ops::kListed);
     if (c.op.kind == ir::kSlice) {
         add(0, result, index * result, 0);
     } else if (c.op.kind == ir::kBlock) {
-        const int64_t shift = c.op.integer("shift"), whole = c.size(c.in(0), dim), block = whole / ranks;
-        if (is_listed || whole == result) add(0, result, is_listed ? shift * result : 0, 0);
-        else
-            for (int64_t k = 0; k < result / block; ++k) add(0, block, (index + shift + k) % ranks * block, k * block);
+        const bool is_own = c.size(c.in(0), dim) == result;
+        add(0, result, is_own ? 0 : (index + c.op.integer("shift")) % ranks * result, 0);
     } else {
         const int64_t block = result / ranks;
-        int64_t before = 0;  // of the dim
-        for (size_t i = 0; i < c.op.in.size(); ++i) {
-            const int64_t size = c.size(c.in(static_cast<int>(i)), dim);
-            if (is_listed) add(i, size, 0, before);
-            else
-                for (int64_t at = 0; at < size; at += block)
-                    add(i, block, at, (index - (before + at) / block + ranks) % ranks * block);
-            before += size;
-        }
+        for (int64_t i = 0; i < ranks; ++i) add(static_cast<size_t>(i), block, 0, (index - i + ranks) % ranks * block);
     }
     return all;
 }

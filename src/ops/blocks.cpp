@@ -1,19 +1,13 @@
 // Blocks of a dim, one for each rank of Op::group, as a rank works on them one after the other. A tensor of one block has a dim
 // of the block's size in the place of the whole one, and its values are this rank's own: which block it is depends on the rank.
 // Between `block` and the op that puts blocks together again all ops are those of any other tensor.
-//   block {dim, shift}   of an operand that is whole along the group: the block of the rank `shift` behind this one, or several,
-//                        those of the ranks from there on. Of one that is split over it, with shift 0: the rank's own, the same
-//                        bytes
-//   join_blocks {dim}    operands are the blocks of this rank, of the rank before it, and so on; one may have several. The result
-//                        is whole along the group
-//   With `listed`, blocks keep their order whatever the rank: join_blocks puts blocks behind each other as one tensor of several,
-//   and `block` takes the one at place `shift` out of such a tensor.
+//   block {dim, shift}   of an operand that is whole along the group: the block of the rank `shift` behind this one. Of one
+//                        that is split over it, with shift 0: the rank's own, the same bytes
+//   join_blocks {dim}    operand i is the block of the rank i before this one; the result is whole along the group
 //   sum_blocks {dim}     operand i is what the rank i before this one has for this rank's block: their sum, taken in the order
 //                        and with the roundings of a reduce_scatter, is the result, which is split over the group
 // Source: the decomposed collectives of Wang et al. (ASPLOS 2023, "Overlap Communication with Dependent Computation via
 // Decomposition") and PyTorch's asynchronous tensor parallelism.
-#include "ops/blocks.h"
-
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -41,25 +35,11 @@ OpRule from_blocks(std::string_view name) {
     r.check = [](const Routine& rt, const Op& op) {
         if (op.in.size() < 2) return std::string("takes a block of each rank");
         std::string wrong;
-        for (TensorId t : op.in) wrong = first_of({wrong, one_dim_apart(rt, op, op.out[0], t)});
+        for (TensorId t : op.in) wrong = first_of({wrong, one_dim_apart(rt, op, op.out[0], t), same_dims(rt, op.in[0], t)});
         return wrong;
     };
     r.sharding = {.of_blocks = true};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    return r;
-}
-OpRule join_blocks() {
-    OpRule r = from_blocks(kJoinBlocks);
-    r.attrs.push_back({kListed, AttrType::Integer, true});
-    return r;
-}
-OpRule sum_blocks() {
-    OpRule r = from_blocks(ir::kSumBlocks);
-    r.check = [check = r.check](const Routine& rt, const Op& op) {
-        std::string wrong = check(rt, op);
-        for (TensorId t : op.in) wrong = first_of({wrong, same_dims(rt, op.in[0], t)});
-        return wrong;
-    };
     return r;
 }
 
@@ -69,7 +49,7 @@ std::vector<OpRule> block_rules() {
     OpRule block;
     block.name = ir::kBlock;
     block.operands = 1, block.results = 1;
-    block.attrs = {{"dim", AttrType::Integer}, {"shift", AttrType::Integer}, {kListed, AttrType::Integer, true}};
+    block.attrs = {{"dim", AttrType::Integer}, {"shift", AttrType::Integer}};
     block.check = [](const Routine& rt, const Op& op) {
         if (op.integer("shift") < 0) return std::string("its shift is negative");
         return one_dim_apart(rt, op, op.in[0], op.out[0]);
@@ -77,7 +57,7 @@ std::vector<OpRule> block_rules() {
     block.sharding = {.of_blocks = true};
     block.memory = {.view = true, .in_place = 0, .rewrites = {{0, 0}}};
     block.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    return {block, join_blocks(), sum_blocks()};
+    return {block, from_blocks("join_blocks"), from_blocks(ir::kSumBlocks)};
 }
 
 }  // namespace lockstep::ops

@@ -1,5 +1,4 @@
 #include "ops/verify_placements.h"
-#include "ops/blocks.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include "ops/algorithms.h"
-#include "ops/blocks.h"
 #include "ops/rule.h"
 
 namespace lockstep::ops {
@@ -93,21 +91,6 @@ Found wrong_collective(const ir::Program& p, const Routine& r, const Op& op) {
     return std::nullopt;
 }
 
-// Tensors of one or several blocks, of which one is made of the others or a part of another.
-template <class SizeOf, class Wrong>
-Found wrong_list_of_blocks(const Routine& r, const Op& op, const SizeOf& size_of, const Wrong& wrong) {
-    const bool takes = op.kind == ir::kBlock;
-    int64_t parts = 0;
-    for (TensorId t : op.in) {
-        parts += size_of(t);
-        if (r.tensors[t].placement != r.tensors[op.out[0]].placement || r.tensors[t].dtype != r.tensors[op.out[0]].dtype)
-            return wrong(r.tensors[t].name + " differs from the other blocks in placement or type");
-    }
-    if (!takes && parts != size_of(op.out[0])) return wrong("its blocks do not make the result");
-    if (takes && op.integer("shift") >= parts / size_of(op.out[0])) return wrong("it has no block at this place");
-    return std::nullopt;
-}
-
 // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
 Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     const auto wrong = [&](const std::string& what) -> Found {
@@ -117,17 +100,9 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     if (members < 2) return wrong("its group has one rank");
     const auto dim = static_cast<size_t>(op.integer("dim"));
     const bool takes = op.kind == ir::kBlock;
-    const auto size_of = [&](TensorId t) { return r.dims[static_cast<size_t>(r.tensors[t].dims[dim])].size; };
-    if (op.attrs.contains(kListed)) return wrong_list_of_blocks(r, op, size_of, wrong);
     const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
-    const int64_t of_rank = size_of(takes ? op.in[0] : op.out[0]) / members;  // the size of a block
-    int64_t blocks = 0;
-    for (TensorId t : takes ? op.out : op.in) {
-        if (of_rank == 0 || size_of(t) % of_rank != 0) return wrong("a rank has not one block");
-        blocks += size_of(t) / of_rank;
-    }
-    if (takes && blocks >= members) return wrong("a rank has not one block");
-    if (!takes && (blocks != members || size_of(op.in[0]) != of_rank)) return wrong("not every rank has a block");
+    if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
+    if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
     if (takes && op.integer("shift") >= members) return wrong("it is shifted by more ranks than there are");
     for (TensorId t : takes ? op.out : op.in) {
         if (r.tensors[t].placement != block.placement || r.tensors[t].dtype != whole.dtype)
@@ -235,7 +210,7 @@ std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r
                              fmt::format("{}: {} over {} is given {}, but each rank there has another block of it", r.name,
                                          op.kind, p.mesh.text(op.group), r.tensors[op.in[0]].name)};
         if (op.kind == ir::kBlock) group = mesh::unite(group, op.group);
-        else if (rule(op.kind).sharding.of_blocks && !op.attrs.contains(kListed)) group = mesh::subtract(group, op.group);
+        else if (rule(op.kind).sharding.of_blocks) group = mesh::subtract(group, op.group);
         for (TensorId t : op.out) over[t] = group;
     }
     return std::nullopt;

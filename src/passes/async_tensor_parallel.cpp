@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/round.h"
-#include "ops/algorithms.h"
-#include "ops/blocks.h"
 #include "ops/builder.h"
 #include "ops/einsum.h"
 #include "passes/parts.h"
@@ -32,10 +28,7 @@ int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(d
 // Rewrites one routine's ops; `overlaps` then says which of them overlap with the others.
 class Cutter {
 public:
-    // parts_of(op of the group, FLOPs by byte of a block): how many blocks each part has, from the own block on.
-    using PartsOf = std::function<std::vector<int64_t>(const Op& op, double flops_by_byte)>;
-    Cutter(const mesh::Mesh& mesh, Routine& r, const PartsOf& parts_of)
-        : mesh_(mesh), parts_of_(parts_of), r_(r), b_(r), old_(std::move(r.ops)) {
+    Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
         made_by_.assign(r.tensors.size(), -1);
         readers_.resize(r.tensors.size());
         for (size_t i = 0; i < old_.size(); ++i) {
@@ -146,10 +139,10 @@ private:
         r_.tensors.push_back(std::move(t));
         return static_cast<TensorId>(r_.tensors.size() - 1);
     }
-    // Blocks of a tensor along `dim`, without the group's axes.
-    TensorId make_block(const std::string& name, TensorId of, DimId dim, const mesh::AxisList& group, int64_t blocks = 1) {
+    // One block of a tensor along `dim`, without the group's axes.
+    TensorId make_block(const std::string& name, TensorId of, DimId dim, const mesh::AxisList& group) {
         const TensorId t = make(name, r_.tensors[of]);
-        const DimId block = block_of(dim, mesh_.size(group) / blocks);
+        const DimId block = block_of(dim, mesh_.size(group));
         const auto at = static_cast<size_t>(position(r_.tensors[of].dims, dim));
         r_.tensors[t].dims[at] = block;
         mesh::AxisList& axes = r_.tensors[t].placement.dims[at];
@@ -181,14 +174,14 @@ private:
         r_.ops.push_back(op);
         overlaps_.push_back(false);
     }
-    // The op on a part of `count` blocks: its operands as `blocks` says.
+    // The op on blocks: its operands as `block_of` says, its result a block.
     TensorId on_blocks(const Op& op, const std::map<TensorId, TensorId>& blocks, DimId dim, const mesh::AxisList& group,
-                       int64_t i, int64_t count) {
+                       int64_t i) {
         Op piece = op;
         for (TensorId& t : piece.in) {
             if (const auto at = blocks.find(t); at != blocks.end()) t = at->second;
         }
-        piece.out = {make_block(fmt::format("{}.{}", r_.tensors[op.out[0]].name, i), op.out[0], dim, group, count)};
+        piece.out = {make_block(fmt::format("{}.{}", r_.tensors[op.out[0]].name, i), op.out[0], dim, group)};
         keep(piece);
         return piece.out[0];
     }
@@ -200,16 +193,13 @@ private:
         const DimId dim = dim_of(gather);
         const int64_t members = mesh_.size(gather.group), at = gather.integer("dim");
         const std::string name = r_.tensors[whole].name;
-        const std::vector<int64_t> parts = parts_of_(gather, flops_of(products) / bytes_of_all(gather.out[0]));
         std::vector<TensorId> rolled = {own}, blocks;
         std::map<size_t, std::vector<TensorId>> results;
-        // Of a part, what comes from other ranks.
-        const auto permute = [&](size_t part) {
-            for (int64_t i = static_cast<int64_t>(rolled.size()), k = 0; part < parts.size() && k < parts[part]; ++i, ++k) {
-                rolled.push_back(make(numbered(name + ".from", i), r_.tensors[own]));
-                emit(gather, "permute", {own}, rolled.back(), {{"by", i}}, true).note =
-                    i == 1 ? "the blocks of the others, one after the other, beside the products" : "";
-            }
+        const auto permute = [&](int64_t i) {
+            if (i == members) return;
+            rolled.push_back(make(numbered(name + ".from", i), r_.tensors[own]));
+            emit(gather, "permute", {own}, rolled.back(), {{"by", i}}, true).note =
+                i == 1 ? "the blocks of the others, one after the other, beside the products" : "";
         };
         permute(1);
         const auto block_of_rolled = [&](int64_t i) {
@@ -217,23 +207,15 @@ private:
             emit(gather, ir::kBlock, {rolled[static_cast<size_t>(i)]}, block, {{"dim", at}, {"shift", int64_t{0}}});
             return block;
         };
-        int64_t first = 0;  // block of a part
-        for (size_t part = 0; part < parts.size(); first += parts[part++]) {
-            std::vector<TensorId> of_part;
-            for (int64_t i = first; i < first + parts[part]; ++i) of_part.push_back(block_of_rolled(i));
-            blocks.insert(blocks.end(), of_part.begin(), of_part.end());
-            TensorId operand = of_part[0];
-            if (parts[part] > 1) {
-                operand = make_block(numbered(name + ".part", first), own, dim, gather.group, parts[part]);
-                emit(gather, ops::kJoinBlocks, of_part, operand, {{"dim", at}, {ops::kListed, int64_t{1}}});
-            }
-            for (size_t p : products)
-                results[p].push_back(on_blocks(old_[p], {{whole, operand}}, dim, gather.group, first, parts[part]));
-            permute(part + 2);
+        for (int64_t i = 0; i < members; ++i) {
+            const TensorId block = block_of_rolled(i);
+            blocks.push_back(block);
+            for (size_t p : products) results[p].push_back(on_blocks(old_[p], {{whole, block}}, dim, gather.group, i));
+            if (i + 1 < members) permute(i + 2);
         }
         for (size_t p : products) {
             const TensorId out = old_[p].out[0];
-            emit(gather, ops::kJoinBlocks, results[p], out, {{"dim", position(r_.tensors[out].dims, dim)}});
+            emit(gather, "join_blocks", results[p], out, {{"dim", position(r_.tensors[out].dims, dim)}});
         }
         const std::vector<size_t>& readers = readers_[static_cast<size_t>(whole)];
         const bool read_whole =
@@ -241,16 +223,8 @@ private:
         if (!read_whole) return;
         // The last blocks are views in this part. The others are so again: a view that crosses from part to part is a copy.
         for (int64_t i = 0; i + 1 < members; ++i) blocks[static_cast<size_t>(i)] = block_of_rolled(i);
-        emit(gather, ops::kJoinBlocks, blocks, whole, {{"dim", at}});
+        emit(gather, "join_blocks", blocks, whole, {{"dim", at}});
     }
-
-    template <class Ops>
-    double flops_of(const Ops& ops) const {
-        double sum = 0;
-        for (size_t i : ops) sum += ops::flops_of(mesh_, r_, old_[i]).executed;
-        return sum;
-    }
-    double bytes_of_all(TensorId t) const { return static_cast<double>(ir::local_bytes(mesh_, r_, r_.tensors[t])); }
 
     // The blocks of the scatters whose operands are there now.
     void emit_scatters(int behind) {
@@ -259,47 +233,30 @@ private:
             const Op scatter = old_[index];
             const DimId dim = dim_of(scatter);
             const int64_t members = mesh_.size(scatter.group);
-            const std::vector<int64_t> parts = parts_of_(scatter, flops_of(s.cone) / bytes_of_all(scatter.in[0]));
-            s.arrived.assign(static_cast<size_t>(members), -1);
-            // In the order of the ranks that a part goes to: blocks by themselves from the next rank on, the own block last; of
-            // parts that double the largest first.
-            std::vector<std::pair<int64_t, int64_t>> order;  // the first block, and how many
-            for (int64_t first = 0, part = 0; first < members; first += parts[static_cast<size_t>(part++)])
-                order.emplace_back(first, parts[static_cast<size_t>(part)]);
-            if (is_of_single_blocks(parts)) std::rotate(order.begin(), order.begin() + 1, order.end());
-            else std::reverse(order.begin(), order.end());
-            bool is_first = true;
-            for (const auto& [i, count] : order) {
+            TensorId own = -1;
+            for (int64_t k = 1; k <= members; ++k) {
+                const int64_t i = k % members;  // the own block last
                 std::map<TensorId, TensorId> blocks;
                 for (size_t c : s.cone) {
                     for (TensorId t : old_[c].in) {
                         const int maker = made_by_[static_cast<size_t>(t)];
                         const bool inside = maker >= 0 && s.cone.contains(static_cast<size_t>(maker));
                         if (inside || blocks.contains(t) || !has(r_.tensors[t].dims, dim)) continue;
-                        blocks[t] = make_block(numbered(r_.tensors[t].name, i), t, dim, scatter.group, count);
+                        blocks[t] = make_block(numbered(r_.tensors[t].name, i), t, dim, scatter.group);
                         emit(scatter, ir::kBlock, {t}, blocks[t], {{"dim", position(r_.tensors[t].dims, dim)}, {"shift", i}});
                     }
                 }
-                for (size_t c : s.cone) blocks[old_[c].out[0]] = on_blocks(old_[c], blocks, dim, scatter.group, i, count);
-                const TensorId part = blocks.at(scatter.in[0]);
-                std::vector<TensorId> of_part = {part};
-                for (int64_t k = 0; count > 1 && k < count; ++k) {
-                    of_part.resize(static_cast<size_t>(count));
-                    TensorId& block = of_part[static_cast<size_t>(k)];
-                    block = make_block(numbered(r_.tensors[scatter.in[0]].name, i + k), scatter.in[0], dim, scatter.group);
-                    emit(scatter, ir::kBlock, {part}, block,
-                         {{"dim", scatter.integer("dim")}, {"shift", k}, {ops::kListed, int64_t{1}}});
+                for (size_t c : s.cone) blocks[old_[c].out[0]] = on_blocks(old_[c], blocks, dim, scatter.group, i);
+                const TensorId block = blocks.at(scatter.in[0]);
+                if (i == 0) {
+                    own = block;
+                    continue;
                 }
-                for (int64_t k = i; k < i + count; ++k) {
-                    const TensorId block = of_part[static_cast<size_t>(k - i)];
-                    TensorId& arrived = s.arrived[static_cast<size_t>(k)];
-                    arrived = block;
-                    if (k == 0) continue;
-                    arrived = make(numbered(r_.tensors[scatter.in[0]].name + ".from", k), r_.tensors[block]);
-                    emit(scatter, "permute", {block}, arrived, {{"by", k}}, true).note =
-                        std::exchange(is_first, false) ? "each rank's block to it, one after the other, beside the products" : "";
-                }
+                s.arrived.push_back(make(numbered(r_.tensors[scatter.in[0]].name + ".from", i), r_.tensors[block]));
+                emit(scatter, "permute", {block}, s.arrived.back(), {{"by", i}}, true).note =
+                    i == 1 ? "each rank's block to it, one after the other, beside the products" : "";
             }
+            s.arrived.insert(s.arrived.begin(), own);
         }
     }
     void emit_sum(size_t index, const Scatter& s) {
@@ -347,12 +304,7 @@ private:
         }
     }
 
-    static bool is_of_single_blocks(const std::vector<int64_t>& parts) {
-        return std::ranges::all_of(parts, [](int64_t blocks) { return blocks == 1; });
-    }
-
     const mesh::Mesh& mesh_;
-    const PartsOf& parts_of_;
     Routine& r_;
     ops::Builder b_;
     std::vector<Op> old_;
@@ -384,12 +336,12 @@ std::vector<int> parts_of(const Routine& r, const std::vector<bool>& overlaps) {
     return out;
 }
 
-Parted cut(const mesh::Mesh& mesh, Routine r, const Cutter::PartsOf& blocks_of_parts) {
+Parted cut(const mesh::Mesh& mesh, Routine r) {
     const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
     const bool generates = r.entry == ir::EntryKind::Prefill || r.entry == ir::EntryKind::Decode;
     Parted out;
     if (of_block && !generates && r.chunks == 1) {
-        Cutter cutter(mesh, r, blocks_of_parts);
+        Cutter cutter(mesh, r);
         if (cutter.run()) out.part_of_op = parts_of(r, cutter.overlaps());
     }
     out.routine = std::move(r);
@@ -446,22 +398,9 @@ void lay_out_frames(const mesh::Mesh& mesh, Routine& r) {
 
 }  // namespace
 
-ir::Program async_tensor_parallel(ir::Program program, const AsyncTensorParallelOptions& options) {
-    const mesh::Topology& topology = options.topology;
-    ops::PlacedGroups groups(program, topology);
-    const auto is_on_one_host = [](const ops::GroupsOfOneLayout& group) { return group.layout.hosts() == 1; };
-    const Cutter::PartsOf blocks_of_parts = [&](const Op& op, double flops_by_byte) {
-        const auto members = static_cast<uint64_t>(program.mesh.size(op.group));
-        std::vector<int64_t> parts(members, 1);
-        if (!topology.peers || !std::has_single_bit(members) || flops_by_byte < options.least_flops_by_byte ||
-            !std::ranges::all_of(groups.of(op), is_on_one_host))
-            return parts;
-        parts = {1};
-        for (int64_t blocks = 1; blocks < static_cast<int64_t>(members); blocks *= 2) parts.push_back(blocks);
-        return parts;
-    };
+ir::Program async_tensor_parallel(ir::Program program) {
     std::vector<Parted> all;
-    for (Routine& r : program.routines) all.push_back(cut(program.mesh, std::move(r), blocks_of_parts));
+    for (Routine& r : program.routines) all.push_back(cut(program.mesh, std::move(r)));
     for (const Parted& saving : all) {
         const SavedBy parts = saved_by(saving);
         for (Parted& other : all) {

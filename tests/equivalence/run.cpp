@@ -44,7 +44,6 @@ compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend,
     options.catalog = catalog_of(backend, threads);
     options.skip = skip;
     options.route = route;
-    options.least_flops_by_byte = 0;  // models of tests are small
     return compile::compile(recipe, options);
 }
 

@@ -35,11 +35,11 @@ protected:
 
     ir::Program program(const std::string& body) const {
         const std::string n = std::to_string(GetParam().ranks);
-        ir::Program p = ir::parse(
-            "mesh dp_replicate=1 dp_shard=1 cp=1 tp=" + n + " tp:(1)" + n +
-            "\nblock b x1\nroutine b.forward block b kind forward entry train chunks 1 scratch 0\n  dims batch=3 "
-            "seq=8 hidden=5 seq.block=" +
-            std::to_string(kSeq / GetParam().ranks) + " seq.two=" + std::to_string(2 * kSeq / GetParam().ranks) + "\n" + body);
+        ir::Program p =
+            ir::parse("mesh dp_replicate=1 dp_shard=1 cp=1 tp=" + n + " tp:(1)" + n +
+                      "\nblock b x1\nroutine b.forward block b kind forward entry train chunks 1 scratch 0\n  dims batch=3 "
+                      "seq=8 hidden=5 seq.block=" +
+                      std::to_string(kSeq / GetParam().ranks) + "\n" + body);
         const auto violation = ops::verify(p);
         EXPECT_FALSE(violation) << violation->message;
         passes::select_kernels(p.mesh, p.routines[0], kernels::cpu_catalog(1));
@@ -52,15 +52,6 @@ protected:
         for (int64_t i = 0; i < count; ++i) {
             const double v = std::ldexp(static_cast<double>(random() % 255) - 127, static_cast<int>(random() % 7) - 6);
             out.push_back(GetParam().dtype == Dtype::I32 ? std::round(v) : v);
-        }
-        return out;
-    }
-    // Blocks behind each other, as one tensor of several.
-    std::vector<double> listed(const std::vector<std::vector<double>>& blocks) const {
-        const int64_t row = kSeq / GetParam().ranks * inner();
-        std::vector<double> out;
-        for (int64_t o = 0; o < outer(); ++o) {
-            for (const std::vector<double>& b : blocks) out.insert(out.end(), b.begin() + o * row, b.begin() + (o + 1) * row);
         }
         return out;
     }
@@ -109,46 +100,6 @@ TEST_P(BlocksOf, JoinedBlocksAreTheWhole) {
         for (int i = 0; i < ranks; ++i) run.set("b" + std::to_string(i), block(whole, (rank - i + ranks) % ranks));
         run.run();
         EXPECT_EQ(run.get("y"), whole) << "rank " << rank;
-    }
-}
-
-// Two blocks in one tensor: out of the whole, around its end; as an operand of what joins blocks; put together, and taken apart.
-TEST_P(BlocksOf, SeveralBlocksInOneTensorKeepTheirOrder) {
-    const int ranks = GetParam().ranks;
-    if (ranks < 4) GTEST_SKIP() << "two blocks are the whole";
-    const std::string dim = std::to_string(GetParam().dim);
-    const auto value = [&](const std::string& name, const std::string& seq, const char* access) {
-        return "  port " + name + " value " + access + "\n    " + name + ": " + type() + dims(seq) + "\n";
-    };
-    const std::vector<double> whole = values(kBatch * kSeq * kHidden, 0);
-    const auto behind = [&](int rank, int shift) { return block(whole, (rank + shift + ranks) % ranks); };
-    for (int shift = 0; shift < ranks; ++shift) {
-        const ir::Program p = program(value("x", "seq", "read") + value("t", "seq.two", "write") + "  t = block(x) {dim=" + dim +
-                                      ", shift=" + std::to_string(shift) + "} over tp\n");
-        for (int rank = 0; rank < ranks; ++rank) {
-            Interpreter run(p.mesh, p.routines[0], rank, 2);
-            run.set("x", whole);
-            run.run();
-            EXPECT_EQ(run.get("t"), listed({behind(rank, shift), behind(rank, shift + 1)})) << "rank " << rank;
-        }
-    }
-    std::string ports = value("a", "seq.block", "read") + value("b", "seq.block", "read"), operands = "a, b";
-    for (int i = 2; i < ranks; i += 2) {
-        ports += value("t" + std::to_string(i), "seq.two", "read");
-        operands += ", t" + std::to_string(i);
-    }
-    const ir::Program p =
-        program(ports + value("y", "seq", "write") + value("l", "seq.two", "write") + value("c", "seq.block", "write") +
-                "  y = join_blocks(" + operands + ") {dim=" + dim + "} over tp\n  l = join_blocks(b, a) {dim=" + dim +
-                ", listed=1} over tp\n  c = block(t2) {dim=" + dim + ", listed=1, shift=1} over tp\n");
-    for (int rank = 0; rank < ranks; ++rank) {
-        Interpreter run(p.mesh, p.routines[0], rank, 2);
-        run.set("a", behind(rank, 0)), run.set("b", behind(rank, -1));
-        for (int i = 2; i < ranks; i += 2) run.set("t" + std::to_string(i), listed({behind(rank, -i), behind(rank, -i - 1)}));
-        run.run();
-        EXPECT_EQ(run.get("y"), whole) << "rank " << rank;
-        EXPECT_EQ(run.get("l"), listed({behind(rank, -1), behind(rank, 0)})) << "rank " << rank;
-        EXPECT_EQ(run.get("c"), behind(rank, -3)) << "rank " << rank;
     }
 }
 

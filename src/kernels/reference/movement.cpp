@@ -148,7 +148,7 @@ Made make_block_sum(const KernelContext& c) {
 }
 
 Made make_movement(const KernelContext& c) {
-    if (c.op.kind == ir::kSlice || c.op.kind == ir::kBlock || c.op.kind == ops::kJoinBlocks) return make_blocks(c);
+    if (c.op.kind == ir::kSlice || c.op.kind == ir::kBlock || c.op.kind == "join_blocks") return make_blocks(c);
     if (c.op.kind == "append") return make_append(c);
     if (c.op.kind == "unpack") return make_unpack(c);
     if (c.op.kind == "pack") return make_pack(c);

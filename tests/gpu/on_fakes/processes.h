@@ -25,7 +25,6 @@ inline compile::Compiled compile_for_peers(const compile::Recipe& recipe) {
     const int64_t ranks = compile::layout_of(compile::config_of(recipe)).ranks;
     options.route.topology = mesh::even_hosts(ranks, ranks, 1);
     options.route.topology.peers = true;
-    options.least_flops_by_byte = 0;
     return compile_for_gpu(recipe, {}, options);
 }
 
