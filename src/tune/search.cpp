@@ -176,9 +176,11 @@ private:
         return at->second;
     }
 
+    bool is_list_full() const { return std::ssize(best_) >= options_.top; }
+
     // The time that a layout must beat to be among the best.
     double worst_of_best() const {
-        if (std::ssize(best_) < options_.top) return std::numeric_limits<double>::infinity();
+        if (!is_list_full()) return std::numeric_limits<double>::infinity();
         std::vector<double> times;
         for (const auto& [family, planned] : best_) times.push_back(planned.step_s);
         std::nth_element(times.begin(), times.begin() + (options_.top - 1), times.end());
@@ -235,7 +237,11 @@ private:
     void plan(const Candidate& c) {
         const Choice& choice = c.choice;
         const auto begin = Clock::now();
-        const auto result = c.has_first_rounds ? plan_of(problem_, choice, Bytes::Least) : plan_if_fullest_fits(choice);
+        auto result = c.has_first_rounds ? plan_of(problem_, choice, Bytes::Least) : plan_if_fullest_fits(choice);
+        // Until the list is full there is nothing to beat, and a search that is stopped wants something to list.
+        const auto* first = std::get_if<Planned>(&result);
+        if (first && first->is_least && !is_list_full() && first->step_s < to_beat(choice))
+            result = plan_of(problem_, choice, Bytes::Least);
         found_.plan_s += seconds_since(begin);
         if (compile::refusal_of(result)) {
             ++found_.refused;
