@@ -17,7 +17,7 @@
 namespace lockstep::testing {
 namespace {
 
-const std::string kDegree = "parallelism.pipeline_parallel_degree", kBatch = "training.global_batch_size",
+const std::string kDegree = "parallelism.pipeline_parallel_degree", kGlobalBatch = "training.global_batch_size",
                   kSchedule = "parallelism.pipeline_parallel_schedule", kLayers = "model.n_layers",
                   kFirstLess = "parallelism.pipeline_parallel_first_stage_less_layers",
                   kLastLess = "parallelism.pipeline_parallel_last_stage_less_layers";
@@ -92,7 +92,8 @@ TEST(AssignStages, WithoutKeysTheCostliestStageIsAsCheapAsCanBe) {
 }
 
 TEST(AssignStages, AStageHoldsItsBlocksUnderTheModelsNumbers) {
-    const compile::Compiled c = compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kBatch, "2"}});
+    const compile::Compiled c =
+        compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kGlobalBatch, "2"}});
     ASSERT_EQ(c.programs.size(), 2u);
     const ir::Program& second = c.programs[1];
     EXPECT_EQ(second.block("embed")->instances(), std::vector<int64_t>{});
@@ -110,7 +111,7 @@ TEST(AssignStages, AStageHoldsItsBlocksUnderTheModelsNumbers) {
 }
 
 TEST(AssignStages, ATiedEmbeddingHasAnOwnerAndAMirror) {
-    const compile::Compiled c = compiled({{kDegree, "2"}, {"model.tie_embeddings", "1"}, {kBatch, "2"}});
+    const compile::Compiled c = compiled({{kDegree, "2"}, {"model.tie_embeddings", "1"}, {kGlobalBatch, "2"}});
     const ir::Unit *owner = c.programs[0].unit("embed"), *mirror = c.programs[1].unit("embed");
     ASSERT_TRUE(owner && mirror);
     EXPECT_FALSE(owner->mirror);
@@ -148,8 +149,12 @@ int64_t frames_at_once(const ir::Program& p, int64_t layer) {
 }
 
 TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
-    const compile::Compiled c = compiled(
-        {{kDegree, "4"}, {kLayers, "8"}, {kBatch, "6"}, {kFirstLess, "0"}, {kLastLess, "0"}, {"training.fuse_loss", "false"}});
+    const compile::Compiled c = compiled({{kDegree, "4"},
+                                          {kLayers, "8"},
+                                          {kGlobalBatch, "6"},
+                                          {kFirstLess, "0"},
+                                          {kLastLess, "0"},
+                                          {"training.fuse_loss", "false"}});
     std::vector<int64_t> activations;
     for (int64_t k = 0; k < 4; ++k) {
         const ir::Program& p = c.programs[static_cast<size_t>(k)];
@@ -158,7 +163,7 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
     }
     EXPECT_GT(activations[1], activations[2]);
     for (const char* schedule : {"GPipe", "ZB-H1"}) {
-        const compile::Compiled other = compiled({{kDegree, "4"}, {kLayers, "8"}, {kBatch, "6"}, {kSchedule, schedule}});
+        const compile::Compiled other = compiled({{kDegree, "4"}, {kLayers, "8"}, {kGlobalBatch, "6"}, {kSchedule, schedule}});
         const schedules::InFlight held = schedules::in_flight(other.stages.table);
         for (size_t k = 0; k < 4; ++k) {
             const ir::Program& p = other.programs[k];
@@ -169,7 +174,8 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
 }
 
 TEST(AssignStages, ASendIsWaitedForBeforeTheNext) {
-    const compile::Compiled c = compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kBatch, "4"}});
+    const compile::Compiled c =
+        compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kGlobalBatch, "4"}});
     const ir::Program& first = c.programs[0];
     const auto at = [&](const std::string& call) { return position(first, ir::EntryKind::Train, call); };
     EXPECT_LT(at("send.layer.to1[1]@0"), at("layer.forward[0]@1"));
@@ -212,7 +218,7 @@ TEST(AssignStages, PlansOfEveryScheduleAreLegal) {
          {"GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "ZB-H1", "InterleavedZeroBubble", "ZBVZeroBubble"}) {
         const compile::Compiled c = compiled({{kDegree, "2"},
                                               {kLayers, "4"},
-                                              {kBatch, "8"},
+                                              {kGlobalBatch, "8"},
                                               {kSchedule, schedule},
                                               {"parallelism.data_parallel_shard_degree", "2"},
                                               {"model.tie_embeddings", "1"},

@@ -52,6 +52,8 @@ std::string epilogue_of(const ir::Op& op) {
 }
 constexpr std::string_view kOps[] = {ir::kEinsum, ir::kAddmm, ir::kLinear, ir::kLinearGelu, ir::kMatmulDgelu};
 
+constexpr std::string_view kEpilogues[] = {"none", "bias", "gelu_bias", "gelu_aux_bias", "dgelu"};
+
 // Whether the op is that product. Adding is no part of it: the first of a step's microbatches overwrites.
 bool is(const ProductRow& row, const KernelContext& c) {
     std::optional<ProductRow> own = product_of(c);
@@ -64,6 +66,12 @@ bool is(const ProductRow& row, const KernelContext& c) {
 constexpr const char* kHead =
     "# Written by `lockstep bench --products`: for each product the algorithm of cuBLASLt that was fastest. Of use with\n"
     "# runtime.products, on this device and with this version of the library.\n";
+
+UserError refusal(const std::string& file, const std::string& why) {
+    return UserError("runtime.products", "runtime.products",
+                     fmt::format("runtime.products = \"{}\": {}; lockstep bench --products RECIPE --out {} writes such a file",
+                                 file, why, file));
+}
 
 class RowReader {
 public:
@@ -116,7 +124,10 @@ ChosenProduct read_row(const toml::table& table, const std::string& file) {
     p.a_transposed = r.take<bool>("a_transposed", "true or false");
     p.b_transposed = r.take<bool>("b_transposed", "true or false");
     p.in = r.type("in"), p.out = r.type("out");
-    p.epilogue = r.take<std::string>("epilogue", "a word");
+    constexpr const char* kEpilogue = "none, bias, gelu_bias, gelu_aux_bias or dgelu";
+    p.epilogue = r.take<std::string>("epilogue", kEpilogue);
+    if (std::find(std::begin(kEpilogues), std::end(kEpilogues), p.epilogue) == std::end(kEpilogues))
+        r.refuse("epilogue", kEpilogue);
     p.adds = r.take<bool>("adds", "true or false");
     out.algorithm.workspace_bytes = r.take<int64_t>("workspace_bytes", "a number of bytes, at most 1 GiB");
     if (out.algorithm.workspace_bytes < 0 || out.algorithm.workspace_bytes > int64_t{1} << 30)
@@ -176,30 +187,29 @@ std::string print(const ChosenProducts& all) {
 }
 
 ChosenProducts read_chosen_products(const std::string& file) {
-    const auto refuse = [&](const std::string& why) {
-        return UserError(
-            "runtime.products", "runtime.products",
-            fmt::format("runtime.products = \"{}\": {}; lockstep bench --products RECIPE --out {} writes such a file", file, why,
-                        file));
-    };
     const TextFile text = read_text_file(file);
-    if (!text.is_readable()) throw refuse(fmt::format("cannot be read ({})", text.reason));
+    if (!text.is_readable()) throw refusal(file, fmt::format("cannot be read ({})", text.reason));
+    return parse_chosen_products(text.text, file);
+}
+
+ChosenProducts parse_chosen_products(const std::string& text, const std::string& file) {
     toml::table top;
     try {
-        top = parse_toml(text.text, file);
+        top = parse_toml(text, file);
     } catch (const toml::parse_error& e) {
-        throw refuse(fmt::format("line {} is no TOML: {}", e.source().begin.line, e.description()));
+        throw refusal(file, fmt::format("line {} is no TOML: {}", e.source().begin.line, e.description()));
     }
     ChosenProducts out;
     const auto device = top["device"].value<std::string>();
     const auto version = top["version"].value<int64_t>();
     const toml::array* rows = top["products"].as_array();
-    if (!device || !version || (top.contains("products") && !rows))
-        throw refuse("it has no device, version and [[products]], as a file of products has");
+    const auto is_plain = [](char c) { return c >= ' ' && c != '"' && c != '\\' && c != 127; };
+    if (!device || !version || !std::all_of(device->begin(), device->end(), is_plain) || (top.contains("products") && !rows))
+        throw refusal(file, "it has no device, version and [[products]], as a file of products has");
     out.device = *device, out.version = *version;
     for (size_t i = 0; rows && i < rows->size(); ++i) {
         const toml::table* row = rows->get(i)->as_table();
-        if (!row) throw refuse("its products are no tables");
+        if (!row) throw refusal(file, "its products are no tables");
         out.rows.push_back(read_row(*row, file));
     }
     return out;

@@ -57,6 +57,8 @@ struct ChosenProducts {
 std::string print(const ChosenProducts& products);
 // UserError runtime.products: the file cannot be read, or is none of these. It names file and line.
 ChosenProducts read_chosen_products(const std::string& file);
+// The same of its text.
+ChosenProducts parse_chosen_products(const std::string& text, const std::string& file);
 
 // Kernels of these rows, before those that the catalog has.
 void add_chosen(ops::KernelCatalog& catalog, const ChosenProducts& products);

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "base/round.h"
 #include "kernels/cuda/gpu_kind.h"
 #include "kernels/registry/registry.h"
 #include "ops/einsum.h"
