@@ -163,8 +163,7 @@ std::span<const KeyRow> keys_of_runs() {
             "runtime.products",
             "with kernels = cuda, and for plans of its GPUs: a file of `lockstep bench --products`, whose algorithms of cuBLASLt "
             "run the products that it lists, on the device and with the version of cuBLASLt that it names. The choice is part "
-            "of the program. A path that does not exist begins in the recipe's folder")
-            .of_step(kOthers),
+            "of the program. A path that does not exist begins in the recipe's folder"),
         acts<&C::runtime, &C::Runtime::debug_fill>("runtime.debug_fill", "fill freed memory with NaN"),
         acts<&C::runtime, &C::Runtime::comm_thread>(
             "runtime.comm_thread",

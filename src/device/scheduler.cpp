@@ -95,6 +95,11 @@ bool Scheduler::done(const Ticket& ticket) {
     return ticket->done;
 }
 
+bool Scheduler::has_run(const Ticket& ticket) {
+    const std::lock_guard lock(mutex_);
+    return ticket->done;
+}
+
 bool Scheduler::run_until(const Ticket& ticket) {
     const auto has_condition = [](const Queue& q) { return !q.pieces.empty() && q.pieces.front()->condition; };
     std::unique_lock lock(mutex_);

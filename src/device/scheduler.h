@@ -36,6 +36,7 @@ public:
     void wait(int queue, Ticket ticket);
     // May run one piece.
     bool done(const Ticket& ticket);
+    bool has_run(const Ticket& ticket);  // runs none
     // Returns when the piece has run. False: nothing can run until a condition holds.
     bool run_until(const Ticket& ticket);
 

@@ -34,7 +34,7 @@ TEST(CliCompletion, BashOffersCommandsFlagsKeysAndFiles) {
 
 TEST(CliCompletion, BashOffersNamesAndValues) {
     const Scratch scratch;
-    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h10"), "h100 h100_500w\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h10"), "h100 h100_500w h100_expected\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster.file selen"), "selene\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster.stack torchtitan_e"), "torchtitan_eager\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep plan llama3_8b_torchtitan_"), "llama3_8b_torchtitan_pp\n");
@@ -43,7 +43,7 @@ TEST(CliCompletion, BashOffersNamesAndValues) {
     EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --checkpoint.enable = f"), "false\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --log-format j"), "json\n");
     scratch.write("h1_mine.toml", "");
-    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h1"), "h100 h100_500w h1_mine.toml\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep plan r.toml --cluster h1"), "h100 h100_500w h100_expected h1_mine.toml\n");
 }
 
 TEST(CliCompletion, OtherShellsReadTheirs) {

@@ -188,10 +188,13 @@ TEST(Verify, QueriesKeysAndValuesInOneListAreNotLookedInto) {
         "  z: f32[batch, qkv, kv_heads/tp, head_dim]; s: f32[batch, qkv, kv_heads/tp] = rmsnorm(rows, g) "
         "{eps=1e-05, over='head_dim'}\n",
         "rmsnorm: s has the dim qkv without kv_heads and head_dim behind it");
-    refused("  z: " + list +
-                " = rope(rows, pos) {factor=1.0, high_freq_factor=4.0, low_freq_factor=1.0, original_positions=8.0, sign=1, "
-                "theta=10.0}\n",
-            "rope: it reads queries, keys and values along head_dim");
+    // It turns queries and keys where they are.
+    const auto turned = ops::verify(ir::parse(replaced_once(
+        kSplitQkv, "  q; k; v =",
+        "  z: " + list +
+            " = rope(rows, pos) {factor=1.0, high_freq_factor=4.0, low_freq_factor=1.0, original_positions=8.0, sign=1, "
+            "theta=10.0}\n  q; k; v =")));
+    EXPECT_FALSE(turned) << turned->message;
     refused("  z: f32[batch, kv_heads/tp, head_dim] = einsum(rows)\n",
             "einsum: it reads queries, keys and values as the heads of z");
     refused("  z: f32[batch, qkv, head_dim] partial sum tp = einsum(rows)\n",

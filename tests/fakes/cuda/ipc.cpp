@@ -43,7 +43,10 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsi
             const std::atomic_ref<const uint32_t> now(*reinterpret_cast<const uint32_t*>(word));
             return has_failed() || static_cast<int32_t>(now.load() - value) >= 0;
         };
-        const auto wait = [holds](int queue) { machine().order.give_when(queue, holds); };
+        const auto wait = [holds, value, word](int queue) {
+            machine().order.give_when(
+                queue, fmt::format("queue {} waits for {} at {}", queue, value, static_cast<const void*>(word)), holds);
+        };
         issue(m, lock, stream, &Counts::value_waits, left_out ? plain("a wait that is left out", [] {}) : Issue(wait));
     }));
 }

@@ -38,9 +38,13 @@ Order::Mark Order::give(int queue, Work work) {
     return mark;
 }
 
-void Order::give_when(int queue, device::Scheduler::Condition condition) {
+void Order::give_when(int queue, std::string what, device::Scheduler::Condition condition) {
     Lock lock(mutex_);
-    append(queues_.at(static_cast<size_t>(queue)), {std::make_shared<Place>(), {}, nullptr, std::move(condition)}, lock);
+    std::erase_if(conditions_, [&](const Mark& mark) { return mark->ticket && scheduler_.has_run(mark->ticket); });
+    auto mark = std::make_shared<Place>();
+    mark->what = std::move(what);
+    conditions_.push_back(mark);
+    append(queues_.at(static_cast<size_t>(queue)), {mark, {}, nullptr, std::move(condition)}, lock);
 }
 
 Order::Mark Order::last(int queue) {
@@ -157,11 +161,15 @@ void Order::set_patience(std::chrono::milliseconds patience) {
     patience_ = patience;
 }
 
-std::string Order::unkept() const {
+std::string Order::unkept() {
     const Lock lock(mutex_);
     std::string text;
+    const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
     for (const std::weak_ptr<Place>& p : promises_) {
-        if (const Mark mark = p.lock()) text += (text.empty() ? "" : "; ") + mark->what;
+        if (const Mark mark = p.lock()) add(mark->what);
+    }
+    for (const Mark& mark : conditions_) {
+        if (!mark->ticket || !scheduler_.has_run(mark->ticket)) add(mark->what);
     }
     return text;
 }

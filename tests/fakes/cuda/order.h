@@ -33,8 +33,8 @@ public:
     // Without work: a place behind what the queue was given, and what it was told to wait for.
     Mark give(int queue, Work work = nullptr);
     // A place that the queue comes to only while a condition holds, which other pieces bring about. If nobody gives a piece for
-    // long, and nothing can run, waits fail.
-    void give_when(int queue, device::Scheduler::Condition condition);
+    // long, and nothing can run, waits fail. `what` it waits for.
+    void give_when(int queue, std::string what, device::Scheduler::Condition condition);
     // Of all that the queue was given and told to wait for; null: nothing.
     Mark last(int queue);
 
@@ -51,7 +51,7 @@ public:
     // Changes by `threads` how many threads may do so that have not yet.
     void expect(int threads);
     void set_patience(std::chrono::milliseconds patience);
-    std::string unkept() const;  // what each promise says that is not kept
+    std::string unkept();  // what each promise says that is not kept, and what places wait for that no queue has come to
 
 private:
     struct Piece {
@@ -80,6 +80,7 @@ private:
     std::condition_variable changed_;
     std::deque<Queue> queues_;
     std::vector<std::weak_ptr<Place>> promises_;
+    std::vector<Mark> conditions_;  // places of queues that have not come to them
     std::vector<std::weak_ptr<Participant>> participants_;
     int expected_ = 0;
     std::chrono::milliseconds patience_ = std::chrono::minutes(1);
