@@ -81,7 +81,7 @@ Made make_converting(const KernelContext& c, Made (*make)(const KernelContext&))
             const bool adds = op.accumulates(static_cast<int>(i)) && !a.fresh;
             if (out[i] >= 0 && adds) to_double(all[out[i]].type, a.out[i], outputs[i], all[out[i]].elements);
         }
-        kernel->run({inputs, outputs, a.fresh, nullptr, a.queue});
+        kernel->run({inputs, outputs, a.fresh, nullptr, a.queue, a.instance});
         for (size_t i = 0; i < out.size(); ++i) {
             if (out[i] >= 0) from_double(all[out[i]].type, outputs[i], a.out[i], all[out[i]].elements);
         }
