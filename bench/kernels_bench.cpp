@@ -188,10 +188,25 @@ BENCHMARK(matmul_bf16)
         matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
     }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 
-// Args: batch, seq, kv_heads, group, head_dim, backward, kernel, threads. Causal.
+// Of one way to make products.
+struct AttentionKernels {
+    AttentionKernel kernel;
+    const Typed<Attention>& forward;
+    const Typed<AttentionBackward>& backward;
+    const Typed<AttentionBlock>& block;
+    const Typed<AttentionBlockBackward>& block_backward;
+};
+enum class AttentionPass {
+    forward,
+    backward,
+    block,
+    block_backward
+};  // blocks of a ring, with all keys; the forward one goes on
+
+// Args: batch, seq, kv_heads, group, head_dim, pass, kernel, threads. Causal.
 template <class T>
-void attention_of(benchmark::State& state, const Typed<Attention>& forward, const Typed<AttentionBackward>& backward,
-                  AttentionKernel kernel, double roof) {
+void attention_of(benchmark::State& state, const AttentionKernels& kernels, double roof) {
+    const AttentionKernel kernel = kernels.kernel;
     AttentionShape s{state.range(0), state.range(1), state.range(1), state.range(2), state.range(3), state.range(4), 0.125f};
     const int threads = static_cast<int>(state.range(7));
     const int64_t nq = s.batch * s.seq * s.kv_heads * s.group * s.head_dim, nk = nq / s.group;
@@ -205,31 +220,56 @@ void attention_of(benchmark::State& state, const Typed<Attention>& forward, cons
         std::max(attention_workspace_bytes(s, threads, kernel), attention_backward_workspace_bytes(s, threads, kernel)) / 4);
     const double visible = s.batch * s.kv_heads * s.group * 0.5 * s.seq * (s.seq + 1) * s.head_dim;
     ThreadPool& pool = pool_of(threads);
-    Attention<T>* const run = forward;
-    AttentionBackward<T>* const run_backward = backward;
+    Attention<T>* const run = kernels.forward;
+    AttentionBackward<T>* const run_backward = kernels.backward;
+    AttentionBlock<T>* const run_block = kernels.block;
+    AttentionBlockBackward<T>* const run_block_backward = kernels.block_backward;
+    const bool is_block = state.range(5) >= static_cast<int>(AttentionPass::block);
+    const Floats wide_out(is_block ? nq : 0), wide_d_q(is_block ? nq : 0), wide_d_k(is_block ? nk : 0),
+        wide_d_v(is_block ? nk : 0);
     const auto make_out = [&] { run(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.get(), workspace.get()); };
     make_out();
-    const bool is_forward = state.range(5) == 0;
-    if (is_forward) measure(state, threads, 4 * visible, roof, "GFLOPs", "of_roof", make_out);
-    else
-        measure(state, threads, 10 * visible, roof, "GFLOPs", "of_roof", [&] {
-            run_backward(pool, s, mask, q.data(), k.data(), v.data(), lse.get(), d_out.data(), d_q.data(), d_k.data(), d_v.data(),
-                         workspace.get());
-        });
-    state.SetLabel(std::string(kernel == AttentionKernel::amx ? "amx " : "floats ") + (is_forward ? "forward" : "backward"));
+    const auto timed = [&](double flops, const char* label, const auto& work) {
+        measure(state, threads, flops * visible, roof, "GFLOPs", "of_roof", work);
+        state.SetLabel(std::string(kernel == AttentionKernel::amx ? "amx " : "floats ") + label);
+    };
+    switch (static_cast<AttentionPass>(state.range(5))) {
+        case AttentionPass::forward: return timed(4, "forward", make_out);
+        case AttentionPass::backward:
+            return timed(10, "backward", [&] {
+                run_backward(pool, s, mask, q.data(), k.data(), v.data(), lse.get(), d_out.data(), d_q.data(), d_k.data(),
+                             d_v.data(), workspace.get());
+            });
+        case AttentionPass::block:
+            return timed(4, "block", [&] {
+                run_block(pool, s, mask, RingBlock::later, q.data(), k.data(), v.data(), wide_out.get(), lse.get(),
+                          workspace.get());
+            });
+        case AttentionPass::block_backward:
+            return timed(10, "block backward", [&] {
+                run_block_backward(pool, s, mask, RingBlock::first, q.data(), k.data(), v.data(), out.data(), lse.get(),
+                                   d_out.data(), wide_d_q.get(), wide_d_k.get(), wide_d_v.get(), workspace.get());
+            });
+    }
 }
 
+const AttentionKernels& kernels_of_floats() {
+    static const AttentionKernels all = {AttentionKernel::floats, attention, attention_backward, attention_block,
+                                         attention_block_backward};
+    return all;
+}
 void attention_causal(benchmark::State& state) {
-    const double roof = roof_gflops(static_cast<int>(state.range(7)));
-    attention_of<float>(state, attention, attention_backward, AttentionKernel::floats, roof);
+    attention_of<float>(state, kernels_of_floats(), roof_gflops(static_cast<int>(state.range(7))));
 }
 
 void attention_causal_bf16(benchmark::State& state) {
     const double roof = roof_gflops(static_cast<int>(state.range(7)), bf16_flops);
-    const auto kernel = static_cast<AttentionKernel>(state.range(6));
-    if (kernel == AttentionKernel::floats) return attention_of<Bf16>(state, attention, attention_backward, kernel, roof);
+    if (static_cast<AttentionKernel>(state.range(6)) == AttentionKernel::floats)
+        return attention_of<Bf16>(state, kernels_of_floats(), roof);
     if (!has_amx()) return state.SkipWithError("this processor has no AMX");
-    attention_of<Bf16>(state, attention_amx, attention_backward_amx, kernel, roof);
+    attention_of<Bf16>(
+        state, {AttentionKernel::amx, attention_amx, attention_backward_amx, attention_block_amx, attention_block_backward_amx},
+        roof);
 }
 
 void attention_args(benchmark::internal::Benchmark* bench, const std::vector<AttentionKernel>& kernels) {
@@ -239,10 +279,11 @@ void attention_args(benchmark::internal::Benchmark* bench, const std::vector<Att
                                                                            {1, 2048, 2, 4, 64},
                                                                            {1, 1024, 4, 1, 128},
                                                                            {1, 4096, 8, 1, 64}})
-        for (int backward : {0, 1})
+        for (const AttentionPass pass :
+             {AttentionPass::forward, AttentionPass::backward, AttentionPass::block, AttentionPass::block_backward})
             for (AttentionKernel kernel : kernels)
                 for (int threads : {1, 2})
-                    bench->Args({s[0], s[1], s[2], s[3], s[4], backward, static_cast<int>(kernel), threads});
+                    bench->Args({s[0], s[1], s[2], s[3], s[4], static_cast<int>(pass), static_cast<int>(kernel), threads});
 }
 BENCHMARK(attention_causal)->Apply([](auto* bench) {
                                attention_args(bench, {AttentionKernel::floats});
@@ -287,7 +328,8 @@ void swiglu_gradient(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     const Floats dy(kTokens * kFfn), gate(kTokens * kFfn), up(kTokens * kFfn), d_gate(kTokens * kFfn), d_up(kTokens * kFfn);
     measure_bytes(state, threads, 20.0 * kTokens * kFfn, [&] {
-        swiglu_backward(pool_of(threads), kTokens * kFfn, dy.get(), gate.get(), up.get(), d_gate.get(), d_up.get());
+        swiglu_backward(pool_of(threads), kTokens * kFfn, dy.get(), gate.get(), up.get(), d_gate.get(), d_up.get(),
+                        static_cast<float*>(nullptr));
     });
 }
 void swiglu_packed_forward(benchmark::State& state) {
@@ -299,8 +341,9 @@ void swiglu_packed_forward(benchmark::State& state) {
 void swiglu_packed_gradient(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     const Floats dy(kTokens * kFfn), both(kTokens * 2 * kFfn), d_both(kTokens * 2 * kFfn);
-    measure_bytes(state, threads, 20.0 * kTokens * kFfn,
-                  [&] { swiglu_packed_backward(pool_of(threads), kTokens, kFfn, dy.get(), both.get(), d_both.get()); });
+    measure_bytes(state, threads, 20.0 * kTokens * kFfn, [&] {
+        swiglu_packed_backward(pool_of(threads), kTokens, kFfn, dy.get(), both.get(), d_both.get(), static_cast<float*>(nullptr));
+    });
 }
 // GPT-2's: hidden 768, ffn 3,072.
 constexpr int64_t kGptHidden = 768, kGptFfn = 3072;
@@ -407,8 +450,9 @@ void adamw_step(benchmark::State& state) {
     const AdamStep step{0.9, 0.95, 1e-8, 0.1};
     std::array<double, StepControl::kValues> control;
     StepControl{1e-6, 1, true, 0.1, 0.05, 0, 0}.write(control.data());
+    float* const narrow = nullptr;
     measure_bytes(state, threads, 28.0 * kCount,
-                  [&] { adamw(pool_of(threads), kCount, step, control.data(), g.get(), w.get(), m.get(), v.get()); });
+                  [&] { adamw(pool_of(threads), kCount, step, control.data(), g.get(), w.get(), m.get(), v.get(), narrow); });
 }
 void sum_of_squares_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));

@@ -231,12 +231,13 @@ private:
         const ops::OpRule& rule = ops::rule(op.kind);
         if (result == 0 && static_cast<int>(operand) == rule.memory.in_place && op.attrs.contains("in_place")) return true;
         const bool grouped = rule.collective && result == operand;
-        return std::any_of(rule.memory.rewrites.begin(), rule.memory.rewrites.end(), [&](const ops::Rewrite& w) {
+        const std::vector<ops::Rewrite> rewrites = ops::rewrites_of(op);
+        return std::any_of(rewrites.begin(), rewrites.end(), [&](const ops::Rewrite& w) {
             return grouped || (w.result == static_cast<int>(result) && w.operand == static_cast<int>(operand));
         });
     }
     void must_rewrite(const Op& op) {
-        for (const ops::Rewrite& w : ops::rule(op.kind).memory.rewrites) {
+        for (const ops::Rewrite& w : ops::rewrites_of(op)) {
             if (!w.must || w.result >= static_cast<int>(op.out.size()) || w.operand >= static_cast<int>(op.in.size())) continue;
             const TensorId in = op.in[static_cast<size_t>(w.operand)], out = op.out[static_cast<size_t>(w.result)];
             if (place(in) != place(out))

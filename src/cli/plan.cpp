@@ -11,6 +11,7 @@
 #include "calibration/band.h"
 #include "cli/commands.h"
 #include "cli/page_file.h"
+#include "cli/plan_hints.h"
 #include "cli/plan_page.h"
 #include "cli/plan_sensitivity.h"
 #include "cli/stage_json.h"
@@ -30,7 +31,7 @@ namespace {
 struct PlanArgs {
     planning::RecipeArgs recipe;
     std::string cluster, trace, against, html;
-    bool json = false, sensitivity = false;
+    bool json = false, sensitivity = false, hints = false;
     size_t costliest = 10;  // ops that are listed
 };
 
@@ -205,7 +206,8 @@ void print(const planning::Plan& p, size_t ops) {
                100 * p.simulated.bubble_s / step_s);
     fmt::print("              hidden {} s behind computation{}\n", known(p.simulated.hidden_communication_s),
                p.simulated.hidden_in_parts_s > 0
-                   ? fmt::format(", {} s of them by asynchronous tensor parallelism", known(p.simulated.hidden_in_parts_s))
+                   ? fmt::format(", {} s of them by {}", known(p.simulated.hidden_in_parts_s),
+                                 p.compiled.layout.context.ring ? "parts of layers" : "asynchronous tensor parallelism")
                    : "");
     if (p.meeting_s > 0)
         fmt::print("islands       meet for {} s every {} steps: {} s of a step\n", known(p.meeting_s),
@@ -288,12 +290,15 @@ int plan(const PlanArgs& args) {
     }
     std::optional<planning::Sensitivity> sensitivity;
     if (args.sensitivity) sensitivity = sensitivity_with_progress(opened, args.cluster, p);
+    std::optional<planning::Hints> hints;
+    if (args.hints) hints = hints_with_progress(opened, args.cluster, p);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (page) page.write(plan_page_data(p, args.recipe.path, reading.recipe.toml(), to_json(p, args.costliest)));
     if (args.json) {
         Json json = to_json(p, args.costliest);
         if (other) json["against"] = against_json(p, *other);
         if (sensitivity) json["sensitivity"] = sensitivity_json(*sensitivity);
+        if (hints) json["hints"] = hints_json(*hints);
         if (theirs) json["in_their_stack"] = theirs_json(*theirs);
         print_json(with_source(json, reading));
     } else {
@@ -302,6 +307,7 @@ int plan(const PlanArgs& args) {
             print(p, args.costliest);
             if (theirs) print_beside(p, *theirs);
             if (sensitivity) print_sensitivity(*sensitivity);
+            if (hints) print_hints(*hints);
             if (other) print_against(p, *other, args.against);
         });
     }
@@ -333,6 +339,10 @@ Command add_plan(CLI::App& app) {
     command->add_flag("--sensitivity", args->sensitivity,
                       "also plan with other values of each key that the recipe leaves at its default, and print what they change "
                       "of step time and memory, the largest first");
+    command->add_flag(
+        "--hints", args->hints,
+        "also plan the job with 2, 4 and 8 context ranks, each in its fastest form, and where it does not fit, with as "
+        "many as make it fit");
     command->add_option("--html", args->html, "write a page that shows the planned step to this file");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(

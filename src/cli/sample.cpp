@@ -311,6 +311,7 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
     job::Stored stored = job::open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
                                                             {"parallelism.data_parallel_shard_degree", "-1"},
                                                             {"parallelism.tensor_parallel_degree", "1"},
+                                                            {"parallelism.context_parallel_degree", "1"},
                                                             {"parallelism.pipeline_parallel_degree", "1"},
                                                             {"parallelism.sequence_parallel", "false"},
                                                             {"cluster.ranks", "0"}});

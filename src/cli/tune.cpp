@@ -166,7 +166,7 @@ void write_winner(const TuneArgs& args, const Asked& a, const tune::Problem& pro
     const compile::Config config = compile::config_of(recipe);
     compile::CompileOptions options = problem.machine.options;
     options.verify = true;
-    const auto compiled = compile::or_throw(compile::compile(problem.prefix, config, options));
+    const auto compiled = compile::or_throw(problem.compiled(config, options));
     planning::require_runnable(config, options, compiled, problem.machine.capacity);
     if (args.out.empty()) return;
     write_whole_file(args.out, recipe.toml());

@@ -27,9 +27,11 @@
 #include "passes/overlap.h"
 #include "passes/pack_attention.h"
 #include "passes/pack_products.h"
+#include "passes/part_routines.h"
 #include "passes/partition_parameters.h"
 #include "passes/plan_memory.h"
 #include "passes/recompute.h"
+#include "passes/ring_attention.h"
 #include "passes/schedule.h"
 #include "passes/select_kernels.h"
 #include "passes/set_precision.h"
@@ -94,20 +96,24 @@ bool same_prefix(const Config& a, const Config& b) {
     return read(a) == read(b);
 }
 
-// Does each rank have all query heads of its key heads? All that a prefix reads of a layout.
 bool keeps_groups_whole(const Config& config, const std::vector<ir::Dim>& dims) {
     const auto is_kv_heads = [](const ir::Dim& d) { return d.role == ir::DimRole::KvHeads; };
     const auto heads = std::find_if(dims.begin(), dims.end(), is_kv_heads);
     return heads == dims.end() || heads->size % std::max<int64_t>(config.parallelism.tensor_parallel_degree, 1) == 0;
 }
 
-// Does a product with GELU and its bias have a kernel, in the type of activations? All that a prefix reads of a catalog. Where
-// asynchronous tensor parallelism cuts products into blocks, no product makes GELU's operand.
+// Does a product with GELU and its bias have a kernel, in the type of activations? Where asynchronous tensor parallelism cuts
+// products into blocks, no product makes GELU's operand.
 bool fuses_gelu(const Config& config, const ops::KernelCatalog& catalog) {
     if (config.parallelism.enable_async_tensor_parallel && config.parallelism.tensor_parallel_degree > 1) return false;
     const Dtype stored = types_of(config).precision.narrow;
     return std::any_of(catalog.entries.begin(), catalog.entries.end(),
                        [&](const ops::KernelEntry& e) { return e.op == "linear_gelu" && e.dtype == stored; });
+}
+
+// All that a prefix reads of a layout or of a catalog.
+PrefixAnswers answers_of(const Config& config, const std::vector<ir::Dim>& dims, const ops::KernelCatalog& catalog) {
+    return {keeps_groups_whole(config, dims), config.parallelism.context_parallel_degree > 1, fuses_gelu(config, catalog)};
 }
 
 P build_blocks(const Config& config) {
@@ -145,8 +151,10 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
         if (!backwards.in_parts) return p;
         return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
     });
+    run("ring_attention", [](P p) { return passes::ring_attention(std::move(p)); });
     run("async_tensor_parallel",
         [&](P p) { return config.parallelism.enable_async_tensor_parallel ? passes::async_tensor_parallel(std::move(p)) : p; });
+    run("part_routines", [](P p) { return passes::part_routines(std::move(p)); });
     run("select_kernels", [&](P p) {
         if (!config.runtime.deterministic) p = passes::allow_any_order(std::move(p));
         return passes::select_kernels(std::move(p), catalog);
@@ -269,13 +277,29 @@ int64_t bytes_beside(const ir::Program& program, ComputesIn memory) {
 }
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {"build_blocks",      "pack_products",  "keep_preactivations",
-                                                   "attach_objective",  "cache_keys",     "differentiate",
-                                                   "set_precision",     "bind_sizes",     "shard",
-                                                   "mark_one_document", "pack_attention", "fuse_loss",
-                                                   "recompute",         "split_backward", "async_tensor_parallel",
-                                                   "select_kernels",    "assign_stages",  "partition_parameters",
-                                                   "schedule",          "overlap",        "route",
+    static const std::vector<std::string> names = {"build_blocks",
+                                                   "pack_products",
+                                                   "keep_preactivations",
+                                                   "attach_objective",
+                                                   "cache_keys",
+                                                   "differentiate",
+                                                   "set_precision",
+                                                   "bind_sizes",
+                                                   "shard",
+                                                   "mark_one_document",
+                                                   "pack_attention",
+                                                   "fuse_loss",
+                                                   "recompute",
+                                                   "split_backward",
+                                                   "ring_attention",
+                                                   "async_tensor_parallel",
+                                                   "part_routines",
+                                                   "select_kernels",
+                                                   "assign_stages",
+                                                   "partition_parameters",
+                                                   "schedule",
+                                                   "overlap",
+                                                   "route",
                                                    "plan_memory"};
     return names;
 }
@@ -289,16 +313,17 @@ const std::vector<std::string>& optional_passes() {
 Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     Prefix prefix;
     prefix.config = config;
-    prefix.is_for_fused_gelu = fuses_gelu(config, options.catalog);
     prefix.dims = dims_of(config);
+    prefix.answers = answers_of(config, prefix.dims, options.catalog);
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
     Types types = types_of(config);
     if (!options.is_narrow_by_default && !config.training.logits) types.precision.narrow_logits = false;
+    types.precision.wide_key_gradients = prefix.answers.shares_keys;
     run("pack_products", [&](P p) {
-        return config.training.pack_products ? passes::pack_products(std::move(p), {keeps_groups_whole(config, prefix.dims)}) : p;
+        return config.training.pack_products ? passes::pack_products(std::move(p), {prefix.answers.keeps_groups_whole}) : p;
     });
-    run("keep_preactivations", [&](P p) { return prefix.is_for_fused_gelu ? passes::keep_preactivations(std::move(p)) : p; });
+    run("keep_preactivations", [&](P p) { return prefix.answers.fuses_gelu ? passes::keep_preactivations(std::move(p)) : p; });
     run("attach_objective", [&](P p) {
         return passes::attach_objective(std::move(p), {entries_of(config, options), types.loss_scaling});
     });
@@ -309,6 +334,14 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     prefix.program = std::move(run.take_programs()[0]);
     prefix.passes = run.take_reports();
     return prefix;
+}
+
+const Prefix& Prefixes::of(const Config& config) {
+    const PrefixAnswers answers = answers_of(config, first_.dims, options_.catalog);
+    if (answers == first_.answers) return first_;
+    const std::lock_guard lock(mutex_);
+    const auto known = others_.find(answers);
+    return known != others_.end() ? known->second : others_.emplace(answers, compile_prefix(config, options_)).first->second;
 }
 
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options) {
@@ -328,8 +361,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
     const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
 
-    if (keeps_groups_whole(config, prefix.dims) != keeps_groups_whole(prefix.config, prefix.dims) ||
-        fuses_gelu(config, options.catalog) != prefix.is_for_fused_gelu)
+    if (answers_of(config, prefix.dims, options.catalog) != prefix.answers)
         return compile(compile_prefix(config, options), config, options);
 
     out.passes = prefix.passes;
@@ -339,7 +371,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     }
     Runner run(options, {prefix.program});
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
-    run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
+    run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel, layout.context}); });
     // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
     run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });
     run("pack_attention", [&](P p) { return passes::pack_attention(std::move(p), options.catalog); });

@@ -5,6 +5,8 @@
 // a value (refusal.h); the forms for commands throw it.
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,14 +75,20 @@ struct Compiled {
     int64_t host_bytes() const;
 };
 
-// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to
-// a layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question
-// to layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes
-// the prefix again for a layout or for kernels with another answer.
+// The questions to layout and kernels that a prefix answers.
+struct PrefixAnswers {
+    bool keeps_groups_whole = true;  // has each tensor-parallel rank all query heads of its key heads? (passes/pack_products)
+    bool shares_keys = false;        // do ranks add up gradients of keys that each has from its queries? (passes/set_precision)
+    bool fuses_gelu = false;         // are GELU and its bias part of a product? (passes/keep_preactivations)
+    auto operator<=>(const PrefixAnswers&) const = default;
+};
+
+// What does not depend on the layout but for these answers, up to and with set_precision: one program over one sequence, on one
+// rank. compile() makes it again for a configuration with other answers.
 struct Prefix {
-    Config config;                   // that it was made for
-    bool is_for_fused_gelu = false;  // the second answer
-    std::vector<ir::Dim> dims;       // of the model's blocks
+    Config config;  // that it was made for
+    PrefixAnswers answers;
+    std::vector<ir::Dim> dims;  // of the model's blocks
     ir::Program program;
     std::vector<PassReport> passes;
     bool stopped = false;  // stop_after is among its passes
@@ -89,6 +97,21 @@ struct Prefix {
 // Reads [model], the element types, the sequence's length and which entries there are. Throws UserError model.* where the model
 // contradicts itself; InternalError naming the pass that broke an invariant.
 Prefix compile_prefix(const Config& config, const CompileOptions& options);
+
+// The prefixes of a search over layouts, one for each set of answers, made when it is first asked for. Threads share it.
+class Prefixes {
+public:
+    Prefixes(const Config& config, const CompileOptions& options) : first_(compile_prefix(config, options)), options_(options) {}
+    const Prefix& first() const { return first_; }
+    // For a configuration of the search.
+    const Prefix& of(const Config& config);
+
+private:
+    const Prefix first_;
+    const CompileOptions options_;
+    std::mutex mutex_;
+    std::map<PrefixAnswers, Prefix> others_;
+};
 
 // The rest, for a configuration that has the prefix's model, types, sequence length and entries, and for the same options.
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);

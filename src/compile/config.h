@@ -54,6 +54,20 @@ constexpr auto words_of(MuonAdjustLr) {
     return std::to_array<Word<MuonAdjustLr>>({{"match_rms_adamw", MatchRmsAdamW}, {"original", Original}});
 }
 
+// parallelism.context_parallel_load_balancer.
+enum class LoadBalancer { HeadTail, None };
+constexpr auto words_of(LoadBalancer) {
+    using enum LoadBalancer;
+    return std::to_array<Word<LoadBalancer>>({{"headtail", HeadTail}, {"none", None}});
+}
+
+// parallelism.context_parallel_rotate_method.
+enum class RotateMethod { Allgather, Alltoall, Ulysses };
+constexpr auto words_of(RotateMethod) {
+    using enum RotateMethod;
+    return std::to_array<Word<RotateMethod>>({{"allgather", Allgather}, {"alltoall", Alltoall}, {"ulysses", Ulysses}});
+}
+
 enum class ReshardAfterForward { Default, Always, Never };
 constexpr auto words_of(ReshardAfterForward) {
     using enum ReshardAfterForward;
@@ -259,7 +273,10 @@ struct Config {
 
     struct Parallelism {
         int64_t data_parallel_replicate_degree = 1, data_parallel_shard_degree = -1, tensor_parallel_degree = 1;
-        int64_t context_parallel_degree = 1;  // no recipe sets it yet
+        int64_t context_parallel_degree = 1;
+        LoadBalancer context_parallel_load_balancer = LoadBalancer::HeadTail;
+        RotateMethod context_parallel_rotate_method = RotateMethod::Allgather;
+        int64_t context_parallel_head_degree = 0;
         bool sequence_parallel = true, enable_async_tensor_parallel = false;
         int64_t pipeline_parallel_degree = 1;
         std::string pipeline_parallel_schedule = "1F1B";  // a name of schedules::schedules()

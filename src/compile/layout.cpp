@@ -362,11 +362,65 @@ int64_t size_of(const std::vector<ir::Dim>& dims, ir::DimRole role) {
     return at == dims.end() ? 1 : at->size;
 }
 
+// How context ranks meet the keys of others, and where the axis is cut for it.
+Objection set_context(const Config& config, const std::vector<ir::Dim>& dims, Layout& l, Cuts& cuts) {
+    const Config::Parallelism& p = config.parallelism;
+    const int64_t cp = p.context_parallel_degree;
+    if (cp == 1) return std::nullopt;
+    const char* const key = "parallelism.context_parallel_head_degree";
+    const bool ulysses = p.context_parallel_rotate_method == RotateMethod::Ulysses;
+    const int64_t on_heads = p.context_parallel_head_degree > 0 ? p.context_parallel_head_degree : ulysses ? cp : 1;
+    if (cp % on_heads != 0 || (ulysses && on_heads != cp))
+        return UserError(
+            "recipe.context_parallel", key,
+            fmt::format("{}{} = {} {} parallelism.context_parallel_degree = {}: change one of them{}", config.where(key), key,
+                        on_heads, ulysses ? "is not" : "does not divide", cp,
+                        ulysses ? ", or say allgather or alltoall in parallelism.context_parallel_rotate_method" : ""));
+    const int64_t kv_heads = size_of(dims, ir::DimRole::KvHeads), heads = kv_heads * size_of(dims, ir::DimRole::Group);
+    if (on_heads > 1 && heads % (p.tensor_parallel_degree * on_heads) != 0) {
+        const char* const degree = p.context_parallel_head_degree > 0 ? key : "parallelism.context_parallel_degree";
+        return UserError(
+            "recipe.heads_divide", degree,
+            fmt::format("{}{} = {}: {} heads cannot be split evenly over {} ranks{}: choose another degree, or allgather "
+                        "or alltoall in parallelism.context_parallel_rotate_method",
+                        config.where(degree), degree, on_heads, heads, p.tensor_parallel_degree * on_heads,
+                        p.tensor_parallel_degree == 1
+                            ? ""
+                            : fmt::format(" with parallelism.tensor_parallel_degree = {}", p.tensor_parallel_degree)));
+    }
+    l.context = {.on_heads = on_heads, .ring = p.context_parallel_rotate_method == RotateMethod::Alltoall && on_heads < cp};
+    if (p.context_parallel_load_balancer == LoadBalancer::HeadTail) l.head_tail = cp / on_heads;
+    const int64_t of_tp = std::gcd(kv_heads, p.tensor_parallel_degree);
+    const int64_t of_kv_heads = of_tp == p.tensor_parallel_degree ? std::gcd(kv_heads / of_tp, on_heads) : 1;
+    std::vector<int64_t>& of_context = cuts[Axis::cp];
+    of_context.insert(of_context.end(), {cp / on_heads, cp / on_heads * of_kv_heads});
+    std::vector<int64_t> chain = of_context;
+    std::sort(chain.begin(), chain.end());
+    for (size_t i = 1; i < chain.size(); ++i) {
+        if (chain[i] % chain[i - 1] == 0) continue;
+        return UserError(
+            "recipe.context_cuts", key,
+            fmt::format("{}{} and [partition] cut the {} context ranks into groups of {} and of {}, and neither divides "
+                        "the other: change the key, or the level in [partition]",
+                        config.where(key), key, cp, cp / chain[i - 1], cp / chain[i]));
+    }
+    return std::nullopt;
+}
+
 // Which key makes the dim too small for `ranks`.
-UserError indivisible(const ir::Dim& dim, int64_t ranks, int64_t tp, const std::vector<ir::Dim>& dims) {
+UserError indivisible(const Config& config, const ir::Dim& dim, int64_t ranks, const std::vector<ir::Dim>& dims) {
     const char* const degree = "parallelism.tensor_parallel_degree";
+    const int64_t tp = config.parallelism.tensor_parallel_degree, cp = config.parallelism.context_parallel_degree;
     switch (dim.role) {
         case ir::DimRole::Seq:
+            if (cp > 1)
+                return UserError(
+                    "recipe.divides", "training.seq_len",
+                    fmt::format("{}training.seq_len = {} is not divisible by parallelism.context_parallel_degree = {}{} = {}: "
+                                "change one of them{}",
+                                config.where("training.seq_len"), dim.size, cp,
+                                ranks == cp ? "" : fmt::format(" x {} = {}", degree, tp), ranks,
+                                ranks == cp ? "" : ", or set parallelism.sequence_parallel = false"));
             return UserError(
                 "recipe.divides", "training.seq_len",
                 fmt::format("training.seq_len = {} is not divisible by {} = {}: change one of them", dim.size, degree, ranks));
@@ -388,13 +442,19 @@ UserError indivisible(const ir::Dim& dim, int64_t ranks, int64_t tp, const std::
 
 // Every dim is a multiple of the ranks over which the sharding table may split it.
 Objection check_divisible(const Config& config, const Layout& l, const std::vector<ir::Dim>& dims) {
-    const passes::ShardingTable table(l.mesh, size_of(dims, ir::DimRole::KvHeads), l.sequence_parallel);
+    const passes::ShardingTable table(l.mesh, size_of(dims, ir::DimRole::KvHeads), l.sequence_parallel, l.context);
     for (const ir::Dim& of_model : dims) {
         const ir::Dim dim = passes::bound(of_model, l.sizes());
         const int64_t ranks = l.mesh.size(table.most(dim.role));
-        if (dim.size % ranks != 0) return indivisible(dim, ranks, config.parallelism.tensor_parallel_degree, dims);
+        if (dim.size % ranks != 0) return indivisible(config, dim, ranks, dims);
     }
-    return std::nullopt;
+    if (l.head_tail == 1 || l.seq_len % (2 * l.head_tail) == 0) return std::nullopt;
+    return UserError(
+        "recipe.divides", "training.seq_len",
+        fmt::format(
+            "{}training.seq_len = {} is not divisible by {}, as each of {} context ranks has two pieces of it: change it or "
+            "parallelism.context_parallel_degree, or set parallelism.context_parallel_load_balancer = \"none\"",
+            config.where("training.seq_len"), l.seq_len, 2 * l.head_tail, l.head_tail));
 }
 
 }  // namespace
@@ -424,6 +484,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     if (l.partition.outer) l.sync_steps = config.fault_tolerance.sync_steps;
     if (config.fault_tolerance.is_job()) l.jobs = config.fault_tolerance.group_size, l.job = config.fault_tolerance.replica_id;
     cuts[Axis::tp] = {std::gcd(size_of(dims, ir::DimRole::KvHeads), tp)};
+    if (Objection o = set_context(config, dims, l, cuts)) return *o;
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;
     l.windows = windows_of(config, l.mesh.degree(Axis::pp) > 1);

@@ -11,6 +11,7 @@
 #include "passes/bind_sizes.h"
 #include "passes/partition_options.h"
 #include "passes/schedule.h"
+#include "passes/sharding_table.h"
 
 namespace lockstep::compile {
 
@@ -31,6 +32,8 @@ struct Layout {
     int64_t global_batch = 1;  // sequences of a step, of all islands, that count; the rest of the last microbatch is masked
     int64_t microbatches = 1;
     int64_t seq_len = 1;
+    passes::ContextOptions context = {};
+    int64_t head_tail = 1;  // ranks over which the sequence is in head-tail order (mesh/order.h)
     bool sequence_parallel = true;
     passes::PartitionOptions partition;
     Windows windows;
@@ -41,7 +44,7 @@ struct Layout {
 
     int64_t islands() const { return mesh.islands() * jobs; }
     int64_t island_batch() const { return global_batch / islands(); }
-    passes::BindSizesOptions sizes() const { return {mesh, microbatches, local_batch * data_ranks, vocab_multiple}; }
+    passes::BindSizesOptions sizes() const { return {mesh, microbatches, local_batch * data_ranks, vocab_multiple, head_tail}; }
 };
 
 // `dims`: those of the model's blocks (models::ModelSpec::dims). A refusal is a UserError recipe.*.

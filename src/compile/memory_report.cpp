@@ -128,9 +128,11 @@ std::vector<Remedy> remedies(const Config& config, const CompileOptions& options
     const int64_t batch = config.training.local_batch_size / 2, seq = config.training.seq_len / 2;
     const int64_t chunk = std::max<int64_t>(loss_chunk_tokens(config, options.catalog) / 4, 1);
     const int64_t shard = layout.mesh.degree(mesh::Axis::dp_shard), tp = layout.mesh.degree(mesh::Axis::tp);
-    const auto on_more_ranks = [&](Config& c, int64_t of_shard, int64_t of_tp) {
+    const int64_t cp = layout.mesh.degree(mesh::Axis::cp);
+    const auto on_more_ranks = [&](Config& c, int64_t of_shard, int64_t of_cp, int64_t of_tp) {
         c.cluster.ranks = 0;
-        c.parallelism.data_parallel_shard_degree = of_shard, c.parallelism.tensor_parallel_degree = of_tp;
+        c.parallelism.data_parallel_shard_degree = of_shard;
+        c.parallelism.context_parallel_degree = of_cp, c.parallelism.tensor_parallel_degree = of_tp;
     };
     const std::vector<Try> tries = {
         {"activation_checkpoint.mode", "full", [](Config& c) { c.activation_checkpoint.mode = RecomputeMode::Full; }},
@@ -138,9 +140,10 @@ std::vector<Remedy> remedies(const Config& config, const CompileOptions& options
         {"parallelism.prefetch", "0", [](Config& c) { c.parallelism.prefetch = 0; }},
         {"training.fuse_loss", "true", [](Config& c) { c.training.fuse_loss = true; }},
         {"training.loss_chunk_tokens", std::to_string(chunk), [&](Config& c) { c.training.loss_chunk_tokens = chunk; }},
-        {"parallelism.tensor_parallel_degree", std::to_string(2 * tp), [&](Config& c) { on_more_ranks(c, shard, 2 * tp); }},
+        {"parallelism.tensor_parallel_degree", std::to_string(2 * tp), [&](Config& c) { on_more_ranks(c, shard, cp, 2 * tp); }},
+        {"parallelism.context_parallel_degree", std::to_string(2 * cp), [&](Config& c) { on_more_ranks(c, shard, 2 * cp, tp); }},
         {"parallelism.data_parallel_shard_degree", std::to_string(2 * shard),
-         [&](Config& c) { on_more_ranks(c, 2 * shard, tp); }},
+         [&](Config& c) { on_more_ranks(c, 2 * shard, cp, tp); }},
         {"training.local_batch_size", std::to_string(batch),
          [&](Config& c) { c.training.global_batch_size = layout.global_batch, c.training.local_batch_size = batch; }},
         {"training.seq_len", std::to_string(seq), [&](Config& c) { c.training.seq_len = seq; }}};
@@ -151,10 +154,13 @@ std::vector<Remedy> remedies(const Config& config, const CompileOptions& options
         t.change(changed);
         if (changed.training.local_batch_size < 1 || changed.training.seq_len < 1) continue;
         const bool same_model = changed.training.seq_len == config.training.seq_len;
-        const auto compiled = compile(same_model ? prefix : compile_prefix(changed, options), changed, options);
-        if (refusal_of(compiled)) continue;  // does not apply to this recipe
-        const int64_t bytes = std::get<Compiled>(compiled).arena_bytes();
-        if (bytes < total_bytes) out.push_back({t.key, t.value, bytes});
+        try {
+            const auto compiled = compile(same_model ? prefix : compile_prefix(changed, options), changed, options);
+            if (refusal_of(compiled)) continue;  // does not apply to this recipe
+            const int64_t bytes = std::get<Compiled>(compiled).arena_bytes();
+            if (bytes < total_bytes) out.push_back({t.key, t.value, bytes});
+        } catch (const UserError&) {  // no kernel serves it
+        }
     }
     std::stable_sort(out.begin(), out.end(), [](const Remedy& a, const Remedy& b) { return a.total_bytes < b.total_bytes; });
     return out;

@@ -18,15 +18,18 @@ RankThreads rank_threads_of(const Config& config, int64_t ranks, int cores) {
 
 std::string hides_nothing(const Config& config, const RankThreads& p) {
     const Config::Parallelism& parallelism = config.parallelism;
-    const bool asked =
+    const bool cuts =
         parallelism.enable_async_tensor_parallel && parallelism.sequence_parallel && parallelism.tensor_parallel_degree > 1;
-    if (!asked || p.comm_thread) return "";
+    const bool rings =
+        parallelism.context_parallel_degree > 1 && parallelism.context_parallel_rotate_method == RotateMethod::Alltoall;
+    if ((!cuts && !rings) || p.comm_thread) return "";
     const std::string why =
         config.runtime.comm_thread == CommThread::Off
             ? "runtime.comm_thread is \"off\""
             : fmt::format("no core is free for threads that communicate: {} cores for {} rank{} of {} thread{}", p.cores, p.ranks,
                           p.ranks == 1 ? "" : "s", p.threads_per_rank, p.threads_per_rank == 1 ? "" : "s");
-    return "parallelism.enable_async_tensor_parallel hides nothing, as " + why;
+    return std::string(cuts ? "parallelism.enable_async_tensor_parallel" : "a ring of context ranks") + " hides nothing, as " +
+           why;
 }
 
 mesh::Link local_link(const Config& config) {

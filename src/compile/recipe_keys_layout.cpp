@@ -72,9 +72,27 @@ std::span<const KeyRow> keys_of_layout() {
         acts<&C::parallelism, &C::Parallelism::module_fqns_per_model_part>(
             "parallelism.module_fqns_per_model_part",
             "modules of each stage: [[\"tok_embeddings\", \"layers.0\"], [\"layers.1\", \"norm\", \"output\"]]"),
-        {"parallelism.context_parallel_degree", 1, S::Only, "context parallelism"},
-        {"parallelism.context_parallel_load_balancer", "headtail", S::Ignored, "there is one context rank"},
-        {"parallelism.context_parallel_rotate_method", "allgather", S::Ignored, "there is one context rank"},
+        acts<&C::parallelism, &C::Parallelism::context_parallel_degree>(
+            "parallelism.context_parallel_degree",
+            "ranks over which each sequence is divided. They hold the same parameters, which are sharded over them as over data "
+            "ranks",
+            from_to(1, kMostRanks))
+            .of_step(kTwice),
+        acts<&C::parallelism, &C::Parallelism::context_parallel_load_balancer>(
+            "parallelism.context_parallel_load_balancer",
+            "headtail: each context rank has a piece of the first half of the sequence and one of the last, so that a causal "
+            "mask leaves all the same work. none: one piece each, in order; better with a sliding window")
+            .of_step(kOthers),
+        acts<&C::parallelism, &C::Parallelism::context_parallel_rotate_method>(
+            "parallelism.context_parallel_rotate_method",
+            "how context ranks meet keys and values of the others. allgather: each gathers them all. alltoall: they go around a "
+            "ring, and attention runs block by block. ulysses: ranks exchange their part of the sequence for some of the heads")
+            .of_step(kOthers),
+        acts<&C::parallelism, &C::Parallelism::context_parallel_head_degree>(
+            "parallelism.context_parallel_head_degree",
+            "context ranks that exchange their part of the sequence for some of the heads; the others gather, or are a ring. 0: "
+            "with ulysses all, otherwise none",
+            from_to(0, kMostRanks)),
         {"parallelism.expert_parallel_degree", 1, S::Only, "experts"},
         {"parallelism.expert_tensor_parallel_degree", 1, S::Only, "experts"},
         {"parallelism.expert_parallel_comm_backend", "standard", S::Ignored, "there are no experts"},

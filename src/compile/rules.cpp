@@ -175,6 +175,16 @@ std::vector<std::string> warnings(const Recipe& recipe) {
                             ? "parallelism.tensor_parallel_degree = 1"
                             : "parallelism.sequence_parallel = false: it cuts all-gathers and reduce-scatters, and there "
                               "are none"));
+    const Config::Parallelism usual;
+    const std::pair<const char*, bool> of_context[] = {
+        {"load_balancer", parallelism.context_parallel_load_balancer != usual.context_parallel_load_balancer},
+        {"rotate_method", parallelism.context_parallel_rotate_method != usual.context_parallel_rotate_method},
+        {"head_degree", parallelism.context_parallel_head_degree != usual.context_parallel_head_degree}};
+    for (const auto& [key, is_changed] : of_context) {
+        if (is_changed && parallelism.context_parallel_degree == 1)
+            out.push_back(
+                fmt::format("parallelism.context_parallel_{} does nothing, as parallelism.context_parallel_degree = 1", key));
+    }
     const double scale = config.training.loss_scale;
     const bool is_dynamic = scale == 0 && config.training.mixed_precision_param == Dtype::F16;
     for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {

@@ -395,7 +395,8 @@ private:
     }
     void sequence_parallel(const std::string& key, const Json& value) {
         if (integer(key, value) == 1) return no_effect(key, value, "is off");
-        refuse(key, value, "sequence parallelism of whole heads (Ulysses) is not in this version of Lockstep");
+        map(key, value, "parallelism.context_parallel_degree", integer(key, value));
+        map(key, value, "parallelism.context_parallel_rotate_method", std::string("ulysses"));
     }
 
     static std::string lower(std::string text) {

@@ -28,6 +28,46 @@ void read_tensor(MegatronJob& j, int64_t tensor) {
     else j.no_effect(*overlap, "acts only with --sequence-parallel over several tensor-parallel ranks");
 }
 
+// How context ranks meet, which Megatron-LM says for all layers or for each.
+void read_context(MegatronJob& j, int64_t context) {
+    j.map_integer({"context-parallel-size"}, "parallelism.context_parallel_degree");
+    const Argument *how = j.take({"cp-comm-type"}), *levels = j.take({"hierarchical-context-parallel-sizes"});
+    if (context == 1) {
+        for (const Argument* a : {how, levels}) {
+            if (a) j.no_effect(*a, "there is one context rank");
+        }
+        return;
+    }
+    const char* const method = "parallelism.context_parallel_rotate_method";
+    if (!how) return j.reading.assume("no --cp-comm-type", method, std::string("alltoall"));
+    const auto is_first = [&](const std::string& type) { return type == how->values.front(); };
+    if (how->values.empty() || !std::all_of(how->values.begin(), how->values.end(), is_first))
+        return j.refuse(*how, "must be one type for all layers: a run has one");
+    constexpr std::pair<std::string_view, const char*> known[] = {
+        {"p2p", "alltoall"}, {"all_gather", "allgather"}, {"a2a", "ulysses"}, {"a2a+p2p", "alltoall"}};
+    const auto* type =
+        std::find_if(std::begin(known), std::end(known), [&](const auto& k) { return is_first(std::string(k.first)); });
+    if (type == std::end(known)) return j.refuse(*how, "must be p2p, all_gather, a2a or a2a+p2p");
+    j.map(*how, method, std::string(type->second));
+    if (type->first != "a2a+p2p") {
+        if (levels) j.no_effect(*levels, "acts only with --cp-comm-type a2a+p2p");
+        return;
+    }
+    if (!levels || levels->values.size() != 2)
+        return j.refuse(levels ? *levels : *how, "needs two sizes in --hierarchical-context-parallel-sizes");
+    Argument inner = *levels;
+    inner.values.resize(1);
+    j.map(*levels, "parallelism.context_parallel_head_degree", j.args.integer(inner));
+}
+
+// Megatron-DeepSpeed's.
+void read_ulysses(MegatronJob& j, int64_t ranks) {
+    const Argument& size = *j.take({"ds-sequence-parallel-size"});
+    if (ranks == 1) return j.no_effect(size, "is off");
+    j.map(size, "parallelism.context_parallel_degree", ranks);
+    j.map(size, "parallelism.context_parallel_rotate_method", std::string("ulysses"));
+}
+
 const Argument* virtual_stages(MegatronJob& j) {
     const Argument* layers = j.take({"num-layers-per-virtual-pipeline-stage"});
     const Argument* stages = j.take({"num-virtual-stages-per-pipeline-rank"});
@@ -147,10 +187,12 @@ void read_partition(MegatronJob& j) {
 void read_megatron_layout(MegatronJob& j) {
     const int64_t tensor = std::max<int64_t>(j.integer({"tensor-model-parallel-size", "model-parallel-size"}, 1), 1);
     const int64_t pipeline = std::max<int64_t>(j.integer({"pipeline-model-parallel-size"}, 1), 1);
-    const int64_t context = std::max<int64_t>(j.integer({"context-parallel-size"}, 1), 1);
+    const int64_t ulysses = std::max<int64_t>(j.integer({"ds-sequence-parallel-size"}, 1), 1);
+    const int64_t context = std::max<int64_t>(j.integer({"context-parallel-size"}, ulysses), 1);
     j.map_integer({"tensor-model-parallel-size", "model-parallel-size"}, "parallelism.tensor_parallel_degree", 1);
     j.map_integer({"pipeline-model-parallel-size"}, "parallelism.pipeline_parallel_degree", 1);
-    if (j.args.has("context-parallel-size")) j.map_integer({"context-parallel-size"}, "parallelism.context_parallel_degree");
+    if (j.args.has("context-parallel-size")) read_context(j, context);
+    else if (j.args.has("ds-sequence-parallel-size")) read_ulysses(j, ulysses);
     j.map_integer({"expert-model-parallel-size", "moe-expert-parallel-size"}, "parallelism.expert_parallel_degree");
     j.map_integer({"expert-tensor-parallel-size"}, "parallelism.expert_tensor_parallel_degree");
     j.map_integer({"num-distributed-optimizer-instances"}, "parallelism.data_parallel_replicate_degree");

@@ -7,7 +7,9 @@
 namespace lockstep::ir {
 
 inline constexpr std::string_view kAdd = "add", kEinsum = "einsum", kUnary = "unary", kMax = "max", kRename = "rename",
-                                  kScatter = "scatter", kCast = "cast", kAttentionBackward = "attention_backward";
+                                  kScatter = "scatter", kCast = "cast", kAttention = "attention",
+                                  kAttentionBackward = "attention_backward", kAttentionBlock = "attention_block",
+                                  kAttentionBlockBackward = "attention_block_backward";
 inline constexpr std::string_view kBias = "bias", kGelu = "gelu", kBiasGelu = "bias_gelu", kGeluBackward = "gelu_backward",
                                   kSwiglu = "swiglu", kSwigluBackward = "swiglu_backward", kDropout = "dropout",
                                   kBiasDropoutAdd = "bias_dropout_add";

@@ -48,6 +48,7 @@ private:
     void statement(Cursor& c) {
         if (c.accept_word("mesh")) return mesh(c);
         if (c.accept_word("microbatches")) return void(program_.microbatches = c.integer());
+        if (c.accept_word("head_tail")) return void(program_.head_tail = c.integer(2, kMostRanks));
         if (c.accept_word("arena")) return void(program_.arena_bytes[Place::Device] = c.integer());
         if (c.accept_word("host_arena")) return void(program_.arena_bytes[Place::Host] = c.integer());
         if (c.accept_word("block")) return block(c);
@@ -68,7 +69,7 @@ private:
             return;
         }
         if (c.accept_word("dims")) {
-            while (!c.at_end()) r.dims.push_back(dim(c));
+            while (!c.at_end()) r.dims.push_back(dim(c, r.dims));
             return;
         }
         if (c.accept_word("port")) return port(c, r);
@@ -134,7 +135,7 @@ private:
         return *list;
     }
 
-    static Dim dim(Cursor& c) {
+    static Dim dim(Cursor& c, const std::vector<Dim>& before) {
         Dim d;
         d.name = c.name();
         d.role = dim_role_called(d.name);
@@ -145,6 +146,14 @@ private:
         c.expect("=");
         d.size = d.valid = c.integer(0);
         if (c.accept(":")) d.valid = c.integer(0, d.size);
+        if (!c.accept("(")) return d;
+        const std::string of = c.until("/");
+        const auto at = std::find_if(before.begin(), before.end(), [&](const Dim& other) { return other.name == of; });
+        if (at == before.end()) c.fail(fmt::format("a dim before this one instead of '{}'", of));
+        d.of = static_cast<DimId>(at - before.begin());
+        c.expect("/");
+        d.each = c.integer(1);
+        c.expect(")");
         return d;
     }
 
@@ -161,7 +170,7 @@ private:
         p.dtype = dtype(c);
         c.expect("[");
         while (!c.accept("]")) {
-            p.dims.push_back(dim(c));
+            p.dims.push_back(dim(c, p.dims));
             p.placement.dims.push_back(c.accept("/") ? axes(c, ", ]") : AxisList{});
             c.accept(",");
         }

@@ -51,8 +51,9 @@ std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     std::vector<std::string> outs, ins, attrs;
     for (size_t i = 0; i < op.out.size(); ++i) {
         const Tensor& t = r.tensors[op.out[i]];
-        // A port's tensor is declared with its port; here it is only named.
-        const std::string text = t.port >= 0 ? t.name : print_tensor(mesh, r, t);
+        // A port's tensor is declared with its port, and one that is rewritten where it is first made; here they are only named.
+        const bool is_declared = t.port >= 0 || std::find(op.in.begin(), op.in.end(), op.out[i]) != op.in.end();
+        const std::string text = is_declared ? t.name : print_tensor(mesh, r, t);
         outs.push_back((op.accumulates(static_cast<int>(i)) ? "+" : "") + text);
     }
     for (TensorId t : op.in) ins.push_back(r.tensors[t].name);
@@ -68,17 +69,18 @@ std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
 }
 
 // A role is in the text where the name alone would say another: see dim_role_called in text.h.
-std::string print_dim(const Dim& d) {
+std::string print_dim(const std::vector<Dim>& dims, const Dim& d) {
     const std::string role = dim_role_called(d.name) == d.role ? "" : fmt::format("@{}", name_of(d.role));
     const std::string valid = d.valid == d.size ? "" : fmt::format(":{}", d.valid);
-    return fmt::format("{}{}={}{}", d.name, role, d.size, valid);
+    const std::string of = d.of < 0 ? "" : fmt::format("({}/{})", dims[static_cast<size_t>(d.of)].name, d.each);
+    return fmt::format("{}{}={}{}{}", d.name, role, d.size, valid, of);
 }
 
 std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
     std::vector<std::string> dims;
     const bool placed = p.placement.dims.size() == p.dims.size();
     for (size_t i = 0; i < p.dims.size(); ++i)
-        dims.push_back(print_dim(p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
+        dims.push_back(print_dim(p.dims, p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
     return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}{}{}\n", p.key, name_of(p.dtype),
                        fmt::join(dims, ", "), placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind),
                        print_attr(p.init.std), int(p.init.depth_scaled), p.shared ? " shared" : "",
@@ -168,7 +170,7 @@ std::string print(const Program& p, const Routine& r) {
     if (!r.instances.empty()) text += fmt::format("  instances {}\n", fmt::join(r.instances, " "));
     if (!r.dims.empty()) {
         text += "  dims";
-        for (const Dim& d : r.dims) text += " " + print_dim(d);
+        for (const Dim& d : r.dims) text += " " + print_dim(r.dims, d);
         text += "\n";
     }
     for (size_t i = 0; i < r.ports.size(); ++i) {
@@ -186,7 +188,9 @@ std::string print(const Program& p) {
             text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
     }
     for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
-    text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes[Place::Device]);
+    text += fmt::format("\nmicrobatches {}\n", p.microbatches);
+    if (p.head_tail != 1) text += fmt::format("head_tail {}\n", p.head_tail);
+    text += fmt::format("arena {}\n", p.arena_bytes[Place::Device]);
     if (const int64_t bytes = p.arena_bytes[Place::Host]; bytes != 0) text += fmt::format("host_arena {}\n", bytes);
     for (const Block& b : p.blocks) text += print_block(b);
     if (!p.stages.empty()) text += fmt::format("pipeline_rank {}\n", p.pipeline_rank);

@@ -49,11 +49,15 @@ constexpr bool is_of_heads(DimRole role) {
     return role == DimRole::KvHeads || role == DimRole::Group || role == DimRole::HeadDim;
 }
 
-// A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding.
+// A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding. One that is aligned with
+// another (`of`) has an element for each `each` of the other's, in their order: kv_seq where a rank has the keys of its own
+// tokens.
 struct Dim {
     std::string name;
     int64_t size = 0, valid = 0;
     DimRole role = DimRole::Other;
+    DimId of = -1;  // in the list that has this dim; -1: none
+    int64_t each = 1;
     bool operator==(const Dim&) const = default;
 };
 
@@ -416,6 +420,7 @@ struct Program {
     int64_t pipeline_rank = 0;
     std::vector<Stage> stages;  // of this pipeline rank, ascending; none: one stage of all blocks
     int64_t microbatches = 1;
+    int64_t head_tail = 1;  // blocks of the sequence in training and evaluation, whose order is that of mesh/order.h
     std::vector<Block> blocks;
     std::vector<Parameter> params;
     std::vector<Unit> units;

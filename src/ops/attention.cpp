@@ -12,6 +12,13 @@
 // sequences whole on a rank; its gradient is such a row, too:
 //   attention(qkv [batch, seq, qkv, kv_heads, head_dim], pos, kv_pos, doc, kv_doc) -> out, lse
 //   attention_backward(d_out, qkv, pos, kv_pos, doc, kv_doc, out, lse) -> d_qkv
+// One block of a ring of ranks, each of which has a part of the keys (Liu et al. 2023, 2310.01889): Op::group are the ring's
+// sub-axes, and the keys are those of the rank `shift` places before. `hops` blocks are the whole.
+//   attention_block(q, k, v, pos, kv_pos, doc, kv_doc[, noise][, o, lse]) {shift, hops, scale, window[, one_document]
+//   [, head_tail]} -> o, lse: both float32, of the keys so far. Behind the first block, o and lse are operands and results in
+//   one place. A query that sees nothing has o = 0 and lse = -inf; another block may start from that.
+//   attention_block_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise][, dq]) -> dq, dk, dv: all float32. out
+//   and lse are those of all blocks. Behind the first block, dq is added to in its place; dk and dv are of this block's keys.
 // append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
 //   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.
 #include "ops/dropout.h"
@@ -32,11 +39,11 @@ struct Operands {
           keys(packed ? positions + 1 : first + 1) {}
 };
 
-// Multiply-adds of one score matrix times 2: batch x seq x kv_seq x heads x head_dim, locally. out: [batch, seq, heads..,
-// head_dim].
+// Multiply-adds of one score matrix times 2: batch x seq x heads x head_dim, locally, with all keys, also where other ranks
+// have some of them. out: [batch, seq, heads.., head_dim].
 double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId out, TensorId keys) {
     return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[out])) *
-           static_cast<double>(ir::local_size(mesh, r, r.tensors[keys], 1));
+           static_cast<double>(r.dims[dims_of(r, keys)[1]].size);
 }
 
 OpRule append_rule() {
@@ -97,13 +104,129 @@ std::string check_packed(const Routine& rt, const Op& op, const Operands& at, Te
     return check_one_document(rt, op, op.in[at.queries], op.in[at.keys]);
 }
 
+// Keys that are blocks of the sequence may be split as it is.
+std::vector<DimId> unsplit_dims(const Routine& rt) {
+    std::vector<DimId> dims = {rt.dim(DimRole::HeadDim)};
+    const DimId keys = rt.dim(DimRole::KvSeq);
+    if (keys >= 0 && rt.dims[keys].of < 0) dims.push_back(keys);
+    return dims;
+}
+
+// Two products forward, five backward (scores again). What the masks hide is not executed.
+Flops forward_flops(const mesh::Mesh& m, const Routine& r, const Op& op, TensorId out, TensorId keys) {
+    const double s = score_flops(m, r, out, keys);
+    return {2 * s * window_share(r, op, keys), 2 * s * visible_share(r, op, keys)};
+}
+Flops backward_flops(const mesh::Mesh& m, const Routine& r, const Op& op, TensorId out, TensorId keys) {
+    const double s = score_flops(m, r, out, keys);
+    return {4 * s * window_share(r, op, keys), 5 * s * visible_share(r, op, keys)};
+}
+Flops of_one_hop(const Op& op, Flops all) {
+    const auto hops = static_cast<double>(op.integer("hops"));
+    return {all.model / hops, all.executed / hops};
+}
+
+bool carries(const Op& op) { return op.integer("shift") > 0; }
+
+// `carried` results come last among the operands, in their order.
+std::vector<Rewrite> rewrites_of_carry(const Op& op, int carried) {
+    std::vector<Rewrite> rewrites;
+    const int first = static_cast<int>(op.in.size()) - carried;
+    for (int i = 0; carries(op) && i < carried; ++i) rewrites.push_back({i, first + i, true});
+    return rewrites;
+}
+
+// Operands `query` and on: q, k, v, pos, kv_pos, doc, kv_doc. fixed: operands that every block has.
+std::string check_block(const Routine& rt, const Op& op, size_t query, size_t fixed, size_t carried) {
+    const int64_t shift = op.integer("shift"), hops = op.integer("hops");
+    if (hops < 1 || shift < 0 || shift >= hops) return fmt::format("its shift {} is not below its hops {}", shift, hops);
+    if (op.attrs.contains("head_tail") && op.integer("head_tail") < 1) return "head_tail is a number of ranks";
+    const size_t noise = has_dropout(op) ? 1 : 0, carry = carries(op) ? carried : 0;
+    if (op.in.size() != fixed + noise + carry)
+        return fmt::format("takes {} operands, noise where it drops, and behind the first block the {} results that it goes on",
+                           fixed, carried);
+    for (size_t i = 0; i < carry; ++i) {
+        if (op.in[fixed + noise + i] != op.out[i]) return fmt::format("goes on with result {} elsewhere than it reads it", i);
+    }
+    if (noise > 0 && rt.tensors[op.in[fixed]].dtype != Dtype::I32) return "the noise is int32";
+    for (size_t i = query + 3; i < query + 7; ++i) {
+        if (rt.tensors[op.in[i]].dtype != Dtype::I32) return "positions and documents are int32";
+    }
+    const std::vector<DimId>&q = dims_of(rt, op.in[query]), &k = dims_of(rt, op.in[query + 1]);
+    const bool fits = q.size() == 5 && k.size() == 4 && k[0] == q[0] && k[2] == q[2] && k[3] == q[4];
+    if (!fits) return "queries are [batch, seq, kv_heads, group, head_dim], keys [batch, kv_seq, kv_heads, head_dim]";
+    const auto rows = [&](size_t i, const std::vector<DimId>& of) {
+        return dims_of(rt, op.in[i]) == std::vector<DimId>{of[0], of[1]} ? std::string()
+                                                                         : fmt::format("operand {} is one number a token", i);
+    };
+    return first_of({same_dims(rt, op.in[query + 1], op.in[query + 2]), rows(query + 3, q), rows(query + 4, k),
+                     rows(query + 5, q), rows(query + 6, k), noise > 0 ? has(op, {"rng_key"}) : "",
+                     noise > 0 ? rows(fixed, q) : "", check_one_document(rt, op, op.in[query], op.in[query + 1])});
+}
+std::string check_lse(const Routine& rt, TensorId q, TensorId lse) {
+    const std::vector<DimId>& dims = dims_of(rt, q);
+    return std::equal(dims.begin(), dims.end() - 1, dims_of(rt, lse).begin(), dims_of(rt, lse).end())
+               ? ""
+               : fmt::format("{} lacks the dim head_dim", rt.tensors[lse].name);
+}
+
+std::vector<OpRule> attention_block_rules() {
+    const std::vector<Attribute> attrs = {{"shift", AttrType::Integer},
+                                          {"hops", AttrType::Integer},
+                                          {"scale", AttrType::Number},
+                                          {"window", AttrType::Integer},
+                                          {"one_document", AttrType::Integer, true},
+                                          {"head_tail", AttrType::Integer, true},
+                                          {"dropout", AttrType::Number, true},
+                                          {"rng_key", AttrType::Integer, true}};
+    const auto unsplit = [](const Routine& rt, const Op&) { return unsplit_dims(rt); };
+
+    OpRule forward;
+    forward.name = ir::kAttentionBlock;
+    forward.results = 2;
+    forward.attrs = attrs;
+    forward.check = [](const Routine& rt, const Op& op) {
+        const std::string wrong = check_block(rt, op, 0, 7, 2);
+        return wrong.empty() ? first_of({same_dims(rt, op.in[0], op.out[0]), check_lse(rt, op.in[0], op.out[1])}) : wrong;
+    };
+    forward.sharding = {.unsplit = unsplit, .aligned = true};
+    forward.precision = {.wide_in = {7, 8, 9}, .wide_out = {0, 1}};  // o and lse: 7 is noise where there is some
+    forward.memory = {.rewrites_by_op = [](const Op& op) { return rewrites_of_carry(op, 2); }};
+    forward.queries = 0;
+    forward.kept = {.operands = {0, 1, 2}};
+    forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
+        return of_one_hop(op, forward_flops(m, r, op, op.out[0], op.in[1]));
+    };
+
+    OpRule backward;
+    backward.name = ir::kAttentionBlockBackward;
+    backward.results = 3;
+    backward.attrs = attrs;
+    backward.attrs.push_back({"any_order", AttrType::Integer, true});
+    backward.check = [](const Routine& rt, const Op& op) {
+        const std::string wrong = check_block(rt, op, 1, 10, 1);
+        if (!wrong.empty()) return wrong;
+        return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[8], op.in[1]), check_lse(rt, op.in[1], op.in[9]),
+                         same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2]),
+                         same_dims(rt, op.out[2], op.in[2])});
+    };
+    backward.sharding = {.unsplit = unsplit, .aligned = true};
+    backward.precision = {.wide_in = {9, 10, 11}, .wide_out = {0, 1, 2}};  // lse and dq: 10 is noise where there is some
+    backward.memory = {.rewrites_by_op = [](const Op& op) { return rewrites_of_carry(op, 1); }};
+    backward.queries = 1;
+    backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
+        return of_one_hop(op, backward_flops(m, r, op, op.in[0], op.in[2]));
+    };
+    return {forward, backward};
+}
+
 }  // namespace
 
 std::vector<OpRule> attention_rules() {
     // Of rows of all also the list that they are, and the sequence, whose keys each query sees.
     const auto unsplit = [](size_t first) {
         return [first](const Routine& rt, const Op& op) {
-            std::vector<DimId> dims = {rt.dim(DimRole::HeadDim), rt.dim(DimRole::KvSeq)};
+            std::vector<DimId> dims = unsplit_dims(rt);
             if (Operands(rt, op, first).packed) dims.insert(dims.end(), {rt.dim(DimRole::Qkv), rt.dim(DimRole::Seq)});
             return dims;
         };
@@ -115,7 +238,7 @@ std::vector<OpRule> attention_rules() {
                                           {"rng_key", AttrType::Integer, true}};
 
     OpRule forward;
-    forward.name = "attention";
+    forward.name = ir::kAttention;
     forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
         const Operands at(rt, op, 0);
@@ -139,15 +262,12 @@ std::vector<OpRule> attention_rules() {
         return out;
     };
     forward.attrs = attrs;
-    forward.sharding = {.unsplit = unsplit(0), .takes_qkv_apart = true};
+    forward.sharding = {.unsplit = unsplit(0), .takes_qkv_apart = true, .meets = true};
     forward.precision = {.wide_out = {1}};
     forward.queries = 0;
     forward.kept = {.operands = {0, 1, 2}, .results = {0}};
-    // Two products forward, five backward (scores again). What the masks hide is not executed.
     forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
-        const TensorId keys = op.in[Operands(r, op, 0).keys];
-        const double s = score_flops(m, r, op.out[0], keys);
-        return Flops{2 * s * window_share(r, op, keys), 2 * s * visible_share(r, op, keys)};
+        return forward_flops(m, r, op, op.out[0], op.in[Operands(r, op, 0).keys]);
     };
 
     OpRule backward;
@@ -161,17 +281,17 @@ std::vector<OpRule> attention_rules() {
         return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2]),
                          check_one_document(rt, op, op.in[1], op.in[2])});
     };
-    backward.sharding = {.unsplit = unsplit(1), .linear = {0}, .takes_qkv_apart = true};
+    backward.sharding = {.unsplit = unsplit(1), .linear = {0}, .takes_qkv_apart = true, .meets = true};
     backward.precision = {.wide_in = {7, 9}};  // lse: of one row, or of three tensors, where 7 is kv_doc
     backward.queries = 1;
     backward.attrs = attrs;
     backward.attrs.push_back({"any_order", AttrType::Integer, true});
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
-        const TensorId keys = op.in[Operands(r, op, 1).keys];
-        const double s = score_flops(m, r, op.in[0], keys);
-        return Flops{4 * s * window_share(r, op, keys), 5 * s * visible_share(r, op, keys)};
+        return backward_flops(m, r, op, op.in[0], op.in[Operands(r, op, 1).keys]);
     };
-    return {forward, backward, append_rule()};
+    std::vector<OpRule> rules = attention_block_rules();
+    rules.insert(rules.begin(), {forward, backward, append_rule()});
+    return rules;
 }
 
 }  // namespace lockstep::ops

@@ -93,7 +93,8 @@ OpRule unary() {
     return r;
 }
 
-// The same values under another name of a dim: seq <-> kv_seq. Local, so neither name may be sharded.
+// The same values under another name of a dim: seq <-> kv_seq. Local, so neither name may be sharded, but where both are
+// aligned: a rank's own tokens.
 OpRule rename() {
     OpRule r;
     r.name = ir::kRename;
@@ -106,7 +107,15 @@ OpRule rename() {
         if (b.tensor(op.in[0]).dtype == Dtype::I32) return {-1};
         return b.op(ir::kRename, {dy[0]}, {part_of(b.routine(), op.in[0])});
     };
-    r.sharding = {.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq}), .linear = {0}, .linear_unconditionally = true};
+    r.sharding = {.unsplit =
+                      [](const Routine& rt, const Op& op) {
+                          const DimId keys = rt.dim(DimRole::KvSeq);
+                          const bool splits = keys >= 0 && rt.dims[keys].of >= 0;
+                          return splits ? std::vector<DimId>{} : with_roles({DimRole::Seq, DimRole::KvSeq})(rt, op);
+                      },
+                  .linear = {0},
+                  .linear_unconditionally = true,
+                  .aligned = true};
     r.copies = true;
     r.memory = {.always_recomputed = true, .view = true, .in_place = 0, .rewrites = {{0, 0}}};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };

@@ -41,8 +41,9 @@ const OpRule& rule(std::string_view kind) {
 
 namespace {
 
-// What any op may have: the dim of passes/shard and a mark of passes/recompute.
-constexpr Attribute kCommon[] = {{"beside", AttrType::Text, true}, {"recomputed", AttrType::Integer, true}};
+// What any op may have: the dim of passes/shard, and marks of passes/recompute and for passes/part_routines.
+constexpr Attribute kCommon[] = {
+    {"beside", AttrType::Text, true}, {"recomputed", AttrType::Integer, true}, {"aside", AttrType::Integer, true}};
 // And one of passes/select_kernels, where the rule names an operand.
 constexpr Attribute kInPlace[] = {{"in_place", AttrType::Integer, true}};
 
@@ -93,6 +94,11 @@ bool is_linear(const Routine& routine, const Op& op, int operand) {
     const auto bytes = [&](TensorId t) { return bytes_of(routine.tensors[t].dtype); };
     if (op.kind == ir::kCast && bytes(op.out[0]) < bytes(op.in[0])) return false;
     return std::find(r.sharding.linear.begin(), r.sharding.linear.end(), operand) != r.sharding.linear.end();
+}
+
+std::vector<Rewrite> rewrites_of(const Op& op) {
+    const Memory& memory = rule(op.kind).memory;
+    return memory.rewrites_by_op ? memory.rewrites_by_op(op) : memory.rewrites;
 }
 
 std::vector<DimId> iteration_space(const Routine& routine, const Op& op) {

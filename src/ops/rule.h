@@ -49,6 +49,11 @@ struct Sharding {
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
     bool takes_qkv_apart = false;         // knows the rows of a dim of role Qkv; to other ops they are a list
     bool of_blocks = false;               // ops/blocks.cpp: placed by Op::group
+    // Works block by block along a dim and what is aligned with it (ir::Dim::of), which are then split alike.
+    bool aligned = false;
+    // Attention over ranks that each have some of the keys: Op::group splits both seq and kv_seq, and all pairs of blocks are
+    // meant. No kernel serves it then (passes/ring_attention).
+    bool meets = false;
 };
 
 // What is stored under bfloat16 (passes/set_precision). Arithmetic is in float32 in any case.
@@ -69,6 +74,7 @@ struct Memory {
     // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
     // through the result, so both are one place. Of a grouped launch each member's own.
     std::vector<Rewrite> rewrites{};
+    std::function<std::vector<Rewrite>(const Op&)> rewrites_by_op{};  // instead, where they depend on its operands
 };
 
 // What PyTorch's autograd keeps of an op until its backward (sim/stack_memory).
@@ -127,6 +133,9 @@ std::string check_op(const Routine& routine, const Op& op);
 
 // May a partial sum pass through this operand? A narrowing cast is not linear: a sum is rounded once, when it is whole.
 bool is_linear(const Routine& routine, const Op& op, int operand);
+
+// By the rule's memory, of this op.
+std::vector<Rewrite> rewrites_of(const Op& op);
 
 // Model and executed FLOPs of one op on one rank (law: no second formula anywhere).
 Flops flops_of(const mesh::Mesh& mesh, const Routine& routine, const Op& op);

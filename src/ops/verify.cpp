@@ -13,6 +13,7 @@
 #include "ops/rule.h"
 #include "ops/verify_placements.h"
 #include "ops/verify_qkv.h"
+#include "ops/verify_ring.h"
 #include "ops/verify_states.h"
 
 namespace lockstep::ops {
@@ -31,6 +32,7 @@ public:
             routine(r);
             if (found_) return found_;
         }
+        take(wrong_ring(p_));
         for (const ir::Unit& u : p_.units) unit(u);
         if (const std::string wrong = wrong_states(p_); !wrong.empty()) fail(Invariant::State, wrong);
         if (found_) return found_;
@@ -113,6 +115,7 @@ private:
                 return fail(Invariant::State,
                             fmt::format("{}: port {} binds no state, or is not of a state's kind", r.name, p.name));
         }
+        aligned(r);
         const int n = static_cast<int>(r.tensors.size());
         for (const Op& op : r.ops) {
             for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
@@ -122,6 +125,16 @@ private:
                                     fmt::format("{}, op {}: an operand or result that is no tensor", r.name, op.kind));
                 }
             }
+        }
+    }
+
+    // An aligned dim has its share of the elements of a dim that is aligned with none.
+    void aligned(const Routine& r) {
+        for (const ir::Dim& d : r.dims) {
+            if (d.of < 0 && d.each == 1) continue;
+            const bool known = d.of >= 0 && d.of < static_cast<int>(r.dims.size()) && r.dims[d.of].of < 0 && &r.dims[d.of] != &d;
+            if (!known || d.each < 1 || d.size * d.each != r.dims[d.of].size)
+                fail(Invariant::Names, fmt::format("{}: {} is not aligned with what it names", r.name, d.name));
         }
     }
 
@@ -230,6 +243,11 @@ private:
     }
 
     void kernels_and_views(const Routine& r) {
+        for (const Op& op : r.ops) {
+            if (!op.kernel.empty() && rule(op.kind).sharding.meets && !op.group.empty())
+                return fail(Invariant::Kernel,
+                            fmt::format("{}, op {}: has a kernel, but its keys are on other ranks", r.name, op.kind));
+        }
         const auto with = std::count_if(r.ops.begin(), r.ops.end(), [](const Op& op) { return !op.kernel.empty(); });
         if (with != 0 && with != static_cast<long>(r.ops.size()))
             return fail(Invariant::Kernel, fmt::format("{}: some ops have a kernel and some have none", r.name));
@@ -282,6 +300,10 @@ private:
                     fail(Invariant::Precision, fmt::format("{}, op {}: {} is {}", r.name, op.kind, t.name, name_of(t.dtype)));
             }
         };
+        if (k.copies && r.tensors[op.in[0]].dtype != r.tensors[op.out[0]].dtype)
+            fail(Invariant::Precision,
+                 fmt::format("{}, op {}: {} is {}, and its copy is {}", r.name, op.kind, r.tensors[op.in[0]].name,
+                             name_of(r.tensors[op.in[0]].dtype), name_of(r.tensors[op.out[0]].dtype)));
         check(op.in, k.precision.wide_in, k.precision.wide, k.precision.logits);
         check(op.out, k.precision.wide_out, k.precision.wide, -1);
     }
@@ -450,9 +472,9 @@ private:
 }  // namespace
 
 std::string_view name_of(Invariant invariant) {
-    constexpr std::array<std::string_view, 19> names = {
-        "names",     "shape",  "ssa",      "placement", "space", "partial", "collective", "blocks", "qkv",  "border",
-        "precision", "kernel", "instance", "part",      "view",  "unit",    "state",      "call",   "arena"};
+    constexpr std::array<std::string_view, 20> names = {
+        "names",  "shape",     "ssa",    "placement", "space", "partial", "collective", "blocks", "ring", "qkv",
+        "border", "precision", "kernel", "instance",  "part",  "view",    "unit",       "state",  "call", "arena"};
     static_assert(static_cast<size_t>(Invariant::Arena) + 1 == names.size());
     return names[static_cast<size_t>(invariant)];
 }

@@ -29,6 +29,9 @@ enum class Invariant {
     Collective,
     // Blocks fit what they come from or make, and only `permute` joins with other ranks' blocks
     Blocks,
+    // Attention over the blocks of a ring meets each block that its queries can see once, with the positions and documents of
+    // its keys. What else reads a sum has it of all blocks, and those of the gradients of keys are of the rank that has them
+    Ring,
     // A list of queries, keys and values (the dims qkv, kv_heads, head_dim) is whole but for a rank's own heads. Ops that
     // do not take it apart read it as a list: nothing joins or cuts it, and no dim of it is in an op with one of heads
     Qkv,

@@ -123,6 +123,13 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     return std::nullopt;
 }
 
+// May an op have these sub-axes on both dims? On aligned ones, where it pairs equal blocks or stands for all pairs.
+bool pairs(const Routine& r, const Op& op, DimId a, DimId b, const AxisList& both) {
+    const auto root = [&](DimId d) { return r.dims[d].of < 0 ? d : r.dims[d].of; };
+    const Sharding& s = rule(op.kind).sharding;
+    return root(a) == root(b) && (s.aligned || (s.meets && mesh::is_subset(both, op.group)));
+}
+
 Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& op) {
     std::vector<std::pair<DimId, const AxisList*>> space;
     AxisList used, passed;
@@ -134,7 +141,8 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
                 const AxisList* known = nullptr;
                 for (const auto& [dim, others] : space) {
                     if (dim == r.tensors[t].dims[i]) known = others;
-                    else if (mesh::meet(*others, axes))
+                    else if (const AxisList both = mesh::intersect(*others, axes);
+                             !both.empty() && !pairs(r, op, dim, r.tensors[t].dims[i], both))
                         return Violation{Invariant::Space,
                                          fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
                                                      "of blocks, not all",

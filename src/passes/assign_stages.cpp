@@ -59,6 +59,7 @@ public:
         out_.mesh = whole_.mesh;
         out_.pipeline_rank = rank_;
         out_.microbatches = whole_.microbatches;
+        out_.head_tail = whole_.head_tail;
         out_.blocks = whole_.blocks;
         out_.states = whole_.states;
         for (size_t s = 0; s < cut_.stages.size(); ++s) {

@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include "base/round.h"
 #include "ops/builder.h"
 #include "ops/einsum.h"
-#include "passes/parts.h"
-#include "passes/splice.h"
+#include "passes/part_routines.h"
 
 namespace lockstep::passes {
 namespace {
@@ -25,7 +22,9 @@ using ir::TensorId;
 bool has(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
 int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); }
 
-// Rewrites one routine's ops; `overlaps` then says which of them overlap with the others.
+bool is_aside(const Op& op) { return op.attrs.contains("aside"); }
+
+// Rewrites one routine's ops, and marks those that overlap with the others.
 class Cutter {
 public:
     Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
@@ -39,27 +38,24 @@ public:
         for (size_t i = 0; i < old_.size(); ++i) moved_to_[i] = static_cast<int>(i);
     }
 
-    // Does anything overlap with the rest?
-    bool run() {
+    void run() {
         r_.ops.clear();
         for (size_t i = 0; i < old_.size(); ++i) find_gather(i);
         for (size_t i = 0; i < old_.size(); ++i) find_scatter(i);
         if (gathers_.empty() && scatters_.empty()) {
             r_.ops = std::move(old_);
-            return false;
+            return;
         }
         emit_scatters(-1);
         for (size_t i = 0; i < old_.size(); ++i) {
             if (const auto at = gathers_.find(i); at != gathers_.end()) emit_gather(i, at->second);
             else if (const auto sum = scatters_.find(i); sum != scatters_.end()) emit_sum(i, sum->second);
-            else if (!replaced_.contains(i)) keep(old_[i]);
+            else if (!replaced_.contains(i)) r_.ops.push_back(old_[i]);
             emit_scatters(static_cast<int>(i));
         }
         move_gathers_ahead();
         move_sums_to_makers();
-        return true;
     }
-    const std::vector<bool>& overlaps() const { return overlaps_; }
 
 private:
     struct Scatter {
@@ -157,8 +153,7 @@ private:
         return static_cast<DimId>(r_.dims.size() - 1);
     }
 
-    Op& emit(const Op& like, std::string_view kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs,
-             bool overlaps = false) {
+    Op& emit(const Op& like, std::string_view kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs) {
         Op op;
         op.kind = kind;
         op.in = std::move(in);
@@ -167,12 +162,7 @@ private:
         if (like.attrs.contains("recomputed")) op.attrs["recomputed"] = int64_t{1};
         op.group = like.group;
         r_.ops.push_back(std::move(op));
-        overlaps_.push_back(overlaps);
         return r_.ops.back();
-    }
-    void keep(const Op& op) {
-        r_.ops.push_back(op);
-        overlaps_.push_back(false);
     }
     // The op on blocks: its operands as `block_of` says, its result a block.
     TensorId on_blocks(const Op& op, const std::map<TensorId, TensorId>& blocks, DimId dim, const mesh::AxisList& group,
@@ -182,7 +172,7 @@ private:
             if (const auto at = blocks.find(t); at != blocks.end()) t = at->second;
         }
         piece.out = {make_block(fmt::format("{}.{}", r_.tensors[op.out[0]].name, i), op.out[0], dim, group)};
-        keep(piece);
+        r_.ops.push_back(piece);
         return piece.out[0];
     }
     static std::string numbered(const std::string& name, int64_t i) { return fmt::format("{}.{}", name, i); }
@@ -198,7 +188,7 @@ private:
         const auto permute = [&](int64_t i) {
             if (i == members) return;
             rolled.push_back(make(numbered(name + ".from", i), r_.tensors[own]));
-            emit(gather, "permute", {own}, rolled.back(), {{"by", i}}, true).note =
+            emit(gather, "permute", {own}, rolled.back(), {{"by", i}, {"aside", int64_t{1}}}).note =
                 i == 1 ? "the blocks of the others, one after the other, beside the products" : "";
         };
         permute(1);
@@ -253,7 +243,7 @@ private:
                     continue;
                 }
                 s.arrived.push_back(make(numbered(r_.tensors[scatter.in[0]].name + ".from", i), r_.tensors[block]));
-                emit(scatter, "permute", {block}, s.arrived.back(), {{"by", i}}, true).note =
+                emit(scatter, "permute", {block}, s.arrived.back(), {{"by", i}, {"aside", int64_t{1}}}).note =
                     i == 1 ? "each rank's block to it, one after the other, beside the products" : "";
             }
             s.arrived.insert(s.arrived.begin(), own);
@@ -278,13 +268,12 @@ private:
                     if (passed == 0) to = at;
                     break;
                 }
-                if (overlaps_[at - 1] && !overlaps_[at]) to = at, ++passed;
+                if (is_aside(before) && !is_aside(r_.ops[at])) to = at, ++passed;
             }
             if (to == i) continue;
             const auto first = r_.ops.begin() + static_cast<long>(to), last = r_.ops.begin() + static_cast<long>(i);
             std::rotate(first, last, last + 1);
-            overlaps_.erase(overlaps_.begin() + static_cast<long>(i));
-            overlaps_.insert(overlaps_.begin() + static_cast<long>(to), true);
+            r_.ops[to].attrs["aside"] = int64_t{1};
         }
     }
 
@@ -294,13 +283,8 @@ private:
             if (!ops::rule(r_.ops[i].kind).accumulates) continue;
             const TensorId operand = r_.ops[i].in[0];
             const auto makes = [&](const Op& op) { return std::find(op.out.begin(), op.out.end(), operand) != op.out.end(); };
-            const auto maker = std::find_if(r_.ops.begin(), r_.ops.begin() + static_cast<long>(i), makes) - r_.ops.begin();
-            if (maker == static_cast<long>(i) || overlaps_[static_cast<size_t>(maker)]) continue;
-            const auto rotate = [&](auto& list) {
-                std::rotate(list.begin() + maker + 1, list.begin() + static_cast<long>(i),
-                            list.begin() + static_cast<long>(i) + 1);
-            };
-            rotate(r_.ops), rotate(overlaps_);
+            const auto sum = r_.ops.begin() + static_cast<long>(i), maker = std::find_if(r_.ops.begin(), sum, makes);
+            if (maker != sum && !is_aside(*maker)) std::rotate(maker + 1, sum, sum + 1);
         }
     }
 
@@ -313,118 +297,19 @@ private:
     std::map<size_t, std::vector<size_t>> gathers_;
     std::map<size_t, Scatter> scatters_;
     std::set<size_t> replaced_;
-    std::vector<bool> overlaps_;  // of new ops
 };
 
-// A routine whose ops are rewritten, and the part of each; empty: it stays whole.
-struct Parted {
-    Routine routine;
-    std::vector<int> part_of_op;
-};
-
-// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has
-// come from the other side is read.
-std::vector<int> parts_of(const Routine& r, const std::vector<bool>& overlaps) {
-    std::vector<bool> arrives(r.tensors.size(), false);  // made on the other side, and not read yet
-    std::vector<int> out(overlaps.size());
-    for (size_t i = 0; i < out.size(); ++i) {
-        bool waits = false;
-        for (TensorId t : r.ops[i].in) waits = waits || arrives[static_cast<size_t>(t)], arrives[static_cast<size_t>(t)] = false;
-        for (TensorId t : r.ops[i].out) arrives[static_cast<size_t>(t)] = overlaps[i];
-        if (i > 0) out[i] = out[i - 1] + (waits || overlaps[i] != overlaps[i - 1] ? 1 : 0);
-    }
-    return out;
-}
-
-Parted cut(const mesh::Mesh& mesh, Routine r) {
+void cut(const mesh::Mesh& mesh, Routine& r) {
     const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
     const bool generates = r.entry == ir::EntryKind::Prefill || r.entry == ir::EntryKind::Decode;
-    Parted out;
-    if (of_block && !generates && r.chunks == 1) {
-        Cutter cutter(mesh, r);
-        if (cutter.run()) out.part_of_op = parts_of(r, cutter.overlaps());
-    }
-    out.routine = std::move(r);
-    return out;
-}
-
-// By a frame's name and the source of a value in it: the part of the routine that saves it.
-using SavedBy = std::map<std::pair<std::string, std::string>, int>;
-
-SavedBy saved_by(const Parted& p) {
-    SavedBy out;
-    const Routine& r = p.routine;
-    for (size_t i = 0; i < p.part_of_op.size(); ++i) {
-        for (TensorId t : r.ops[i].out) {
-            if (in_frame(r, r.tensors[t])) out[{r.ports[r.tensors[t].port].name, r.tensors[t].source}] = p.part_of_op[i];
-        }
-    }
-    return out;
-}
-
-// One frame for each part that saves values, so that no part reads and writes the same one.
-void divide_frames(Routine& r, const SavedBy& saved_by) {
-    const size_t ports = r.ports.size();
-    for (size_t p = 0; p < ports; ++p) {
-        if (r.ports[p].kind != ir::PortKind::Frame) continue;
-        const ir::Port frame = r.ports[p];
-        const auto first = saved_by.lower_bound({frame.name, ""});
-        if (first == saved_by.end() || first->first.first != frame.name) continue;  // another routine's
-        std::map<int, int> port_of;                                                 // by part
-        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
-            const int part = saved_by.at({frame.name, r.tensors[t].source});
-            const auto [at, is_new] = port_of.try_emplace(part, static_cast<int>(port_of.empty() ? p : r.ports.size()));
-            if (is_new) {
-                if (port_of.size() > 1) r.ports.push_back(frame);
-                r.ports[static_cast<size_t>(at->second)].name = fmt::format("{}@{}", frame.name, part);
-            }
-            r.tensors[t].port = at->second;
-        }
-    }
-}
-
-// Where saved values lie does not depend on which part reads which of them.
-void lay_out_frames(const mesh::Mesh& mesh, Routine& r) {
-    for (size_t p = 0; p < r.ports.size(); ++p) {
-        if (r.ports[p].kind != ir::PortKind::Frame) continue;
-        int64_t end = 0;
-        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
-            r.tensors[t].offset_bytes = round_up(end, kAlignmentBytes);
-            end = r.tensors[t].offset_bytes + ir::local_bytes(mesh, r, r.tensors[t]);
-        }
-        r.ports[p].bytes = end;
-    }
+    if (of_block && !generates && r.chunks == 1) Cutter(mesh, r).run();
 }
 
 }  // namespace
 
 ir::Program async_tensor_parallel(ir::Program program) {
-    std::vector<Parted> all;
-    for (Routine& r : program.routines) all.push_back(cut(program.mesh, std::move(r)));
-    for (const Parted& saving : all) {
-        const SavedBy parts = saved_by(saving);
-        for (Parted& other : all) {
-            const Routine &s = saving.routine, &o = other.routine;
-            if (o.block == s.block && o.entry == s.entry && o.instances == s.instances) divide_frames(other.routine, parts);
-        }
-    }
-    std::vector<Routine> out;
-    for (Parted& p : all) {
-        if (p.part_of_op.empty()) {
-            out.push_back(std::move(p.routine));
-            continue;
-        }
-        const std::string name = p.routine.name, prefix = fmt::format("{}.", name_of(p.routine.kind));
-        lay_out_frames(program.mesh, p.routine);
-        const std::vector<ir::Op> ops = std::exchange(p.routine.ops, {});
-        for (int part = 0; part <= p.part_of_op.back(); ++part) {
-            Routine& r = out.emplace_back(part_of(p.routine, ops, p.part_of_op, part, prefix));
-            r.part = part;
-            if (part > 0) r.name = fmt::format("{}@{}", name, part);
-        }
-    }
-    program.routines = std::move(out);
-    return program;
+    for (Routine& r : program.routines) cut(program.mesh, r);
+    return part_routines(std::move(program));  // whose ports then stand in the order in which blocks were made
 }
 
 }  // namespace lockstep::passes

@@ -53,6 +53,7 @@ ir::Dim bound(ir::Dim dim, const BindSizesOptions& options) {
 ir::Program bind_sizes(ir::Program program, const BindSizesOptions& options) {
     program.mesh = options.mesh;
     program.microbatches = options.microbatches;
+    program.head_tail = options.head_tail;
     for (ir::Parameter& p : program.params) {
         for (ir::Dim& d : p.dims) d = bound(std::move(d), options);
     }

@@ -72,8 +72,11 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
     const int64_t seq_cuts = batch_cuts == local_batch ? next_divisor(local_seq, ceil_div(want, batch_cuts)) : 1;
     r.chunks = batch_cuts * seq_cuts;
     for (auto [dim, cuts] : {std::pair{batch, batch_cuts}, std::pair{seq, seq_cuts}}) {
-        r.dims[dim].size /= cuts;
-        r.dims[dim].valid = r.dims[dim].size;
+        for (ir::Dim& d : r.dims) {  // and what is aligned with it
+            if (&d != &r.dims[dim] && d.of != dim) continue;
+            d.size /= cuts;
+            d.valid = d.size;
+        }
     }
 }
 

@@ -22,7 +22,7 @@ ir::Program mark_one_document(ir::Program program) {
 ir::Program allow_any_order(ir::Program program) {
     for (ir::Routine& r : program.routines) {
         for (ir::Op& op : r.ops) {
-            if (op.kind == ir::kAttentionBackward) op.attrs["any_order"] = int64_t{1};
+            if (op.kind == ir::kAttentionBackward || op.kind == ir::kAttentionBlockBackward) op.attrs["any_order"] = int64_t{1};
         }
     }
     return program;

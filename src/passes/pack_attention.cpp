@@ -66,6 +66,7 @@ struct Backward {
 // What attention reads, one after the other, from operand `first` on: tensors that nothing else reads.
 bool reads_parts(const Uses& uses, const Op& attention, size_t first, Parts& parts, std::vector<const Op*>& old) {
     parts[0] = attention.in[first];
+    if (!attention.group.empty()) return false;  // in a ring, keys travel without the queries
     if (!uses.only_reader(parts[0], attention.kind)) return false;
     for (size_t i = 1; i < 3; ++i) {
         const TensorId all = attention.in[first + i];

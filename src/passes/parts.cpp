@@ -34,7 +34,7 @@ ir::Routine part_of(const Routine& without_ops, const std::vector<Op>& ops, cons
             r.ports.push_back({prefix + tensor.name, PortKind::Value, access});
         };
         if (tensor.port < 0 && made_here[t] && read_elsewhere[t]) cross(Access::Write);
-        if (tensor.port < 0 && made_elsewhere[t] && read_here[t]) cross(Access::Read);
+        if (tensor.port < 0 && made_elsewhere[t] && read_here[t]) cross(made_here[t] ? Access::Update : Access::Read);
         if (tensor.port >= 0 && !made_here[t] && !read_here[t]) tensor.port = -1;
     }
     // A port that the whole routine only writes is read by parts behind the one that has written.

@@ -54,6 +54,7 @@ public:
             if (ops::rule(op.kind).precision.wide_if_any && free_[op.out[0]] && !type_[op.out[0]] && any_wide(op))
                 type_[op.out[0]] = o_.wide;
         }
+        if (o_.wide_key_gradients) widen_key_gradients();
         for (auto op = r_.ops.rbegin(); op != r_.ops.rend(); ++op) {  // users first
             for (size_t i = 0; i < op->out.size(); ++i) choose_by_users(*op, i);
             for (size_t i = 0; i < op->in.size(); ++i) asked_[op->in[i]].push_back(asks(*op, i));
@@ -70,6 +71,17 @@ public:
     }
 
 private:
+    // Those of keys and values, also under another name.
+    void widen_key_gradients() {
+        for (const Op& op : r_.ops) {
+            const bool renames = op.kind == ir::kRename && type_[op.in[0]] == o_.wide;
+            if (op.kind != ir::kAttentionBackward && !renames) continue;
+            for (size_t i = renames ? 0 : 1; i < op.out.size(); ++i) {
+                if (free_[op.out[i]]) type_[op.out[i]] = o_.wide;
+            }
+        }
+    }
+
     std::optional<Dtype> of_port(const ir::Tensor& t) const {
         const ir::Port& port = r_.ports[t.port];
         if (port.kind == PortKind::Gradients || port.role == ir::PortRole::Logits) return o_.wide;

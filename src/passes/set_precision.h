@@ -9,6 +9,7 @@
 //   inside, and what is made for nothing else than to be added to them or to flow through a norm into their cotangents.
 //   With `wide_norms` the weights and biases of norms are wide; what norms write is as it was. With `narrow_logits` the product
 //   that makes the logits writes the narrow type, and the loss reads it; logits that leave the program are wide in any case.
+//   With `wide_key_gradients` attention gives the gradients of keys and values in the wide type, in which ranks add them up.
 // Leaves alone: everything but element types; integers.
 // Source: mixed precision training (arXiv 1710.03740), Megatron-LM's --fp32-residual-connection; which ops stay wide is in
 //   their rules (ops/rule.h).
@@ -21,7 +22,7 @@ namespace lockstep::passes {
 struct PrecisionOptions {
     Dtype wide = Dtype::F32;    // F32 or F64: arithmetic that adds up
     Dtype narrow = Dtype::F32;  // parameters and activations; not wider than `wide`
-    bool wide_residual = false, wide_norms = false, narrow_logits = false;
+    bool wide_residual = false, wide_norms = false, narrow_logits = false, wide_key_gradients = false;
 };
 
 ir::Program set_precision(ir::Program program, const PrecisionOptions& options);

@@ -20,8 +20,12 @@ using ir::PortKind;
 using ir::Routine;
 using ir::TensorId;
 
-// What one routine tells the next: placements of saved values by name, and of states.
-using PlacementOfValue = std::map<std::string, Placement>;
+// What one routine tells the next: placements of saved values by name, with their order in the frame, and of states.
+struct Saved {
+    Placement placement;
+    size_t place = 0;
+};
+using PlacementOfValue = std::map<std::string, Saved>;
 using PlacementOfState = std::map<ir::StateId, Placement>;
 
 // Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result that has value v.
@@ -45,7 +49,18 @@ public:
     }
 
     Routine run() {
-        for (size_t t = 0; t < f_.tensors.size(); ++t) define_port(static_cast<TensorId>(t));
+        // What is saved stands in the frame as it was written; all else as in the whole routine.
+        std::vector<TensorId> in_frame;
+        for (size_t t = 0; t < f_.tensors.size(); ++t) {
+            if (is_read_in_frame(static_cast<TensorId>(t))) in_frame.push_back(static_cast<TensorId>(t));
+        }
+        const auto place_of = [&](TensorId t) { return saved_.at(f_.tensors[t].source).place; };
+        std::stable_sort(in_frame.begin(), in_frame.end(), [&](TensorId a, TensorId b) { return place_of(a) < place_of(b); });
+        size_t framed = 0;
+        for (size_t t = 0; t < f_.tensors.size(); ++t) {
+            const bool is_framed = is_read_in_frame(static_cast<TensorId>(t));
+            define_port(is_framed ? in_frame[framed++] : static_cast<TensorId>(t));
+        }
         for (const Op& op : f_.ops) visit(op);
         for (size_t t = 0; t < f_.tensors.size(); ++t) leave(static_cast<TensorId>(t));
         r_.ops = ops::live_ops(r_, r_.ops, {});
@@ -59,6 +74,9 @@ private:
 
     const ops::OpRule& rule(const Op& op) const { return ops::rule(op.kind); }
     const ir::Port* port_of(TensorId v) const { return f_.tensors[v].port < 0 ? nullptr : &f_.ports[f_.tensors[v].port]; }
+    bool is_read_in_frame(TensorId v) const {
+        return port_of(v) && port_of(v)->kind == PortKind::Frame && port_of(v)->access != ir::Access::Write;
+    }
     bool leaves(TensorId v) const { return port_of(v) && port_of(v)->access == ir::Access::Write; }
     const Placement& place(TensorId copy) const { return r_.tensors[copy].placement; }
     Placement at_rest(TensorId v) const { return table_.rest(f_, f_.tensors[v].dims); }
@@ -68,6 +86,12 @@ private:
         return table_.space(f, ops::iteration_space(f, op),
                             rule(op).sharding.unsplit ? rule(op).sharding.unsplit(f, op) : std::vector<ir::DimId>{},
                             beside == op.attrs.end() ? -1 : f.dim(std::get<std::string>(beside->second)));
+    }
+    // The sub-axes over which a rank has only its own keys.
+    AxisList ring_of(const Op& op) const {
+        const std::vector<ir::DimId> dims = ops::iteration_space(f_, op);
+        const auto keys = std::find_if(dims.begin(), dims.end(), [&](ir::DimId d) { return f_.dims[d].of >= 0; });
+        return keys == dims.end() ? AxisList{} : space_of(f_, op)[static_cast<size_t>(keys - dims.begin())];
     }
     // The op's iteration space restricted to one tensor.
     std::vector<AxisList> restricted(const Routine& f, const Op& op, TensorId t) const {
@@ -102,7 +126,7 @@ private:
         const ir::Port* port = port_of(v);
         if (!port || port->access == ir::Access::Write || port->kind == PortKind::Input) return;
         Placement p = at_rest(v);
-        if (port->kind == PortKind::Frame) p = saved_.at(f_.tensors[v].source);
+        if (port->kind == PortKind::Frame) p = saved_.at(f_.tensors[v].source).placement;
         if (port->kind == PortKind::State && port->access == ir::Access::Read) {
             if (auto it = states_.find(port->state); it != states_.end()) p = it->second;
         }
@@ -234,39 +258,100 @@ private:
 
     TensorId reshard(TensorId v, TensorId from, const std::vector<AxisList>& dims, const AxisList& partial,
                      const std::string& why) {
-        const auto emit = [&](std::string_view kind, const char* tag, int dim, const AxisList& group, Placement to) {
+        const auto emit_op = [&](std::string_view kind, const char* tag, ir::Attrs attrs, const AxisList& group, Placement to) {
             Op op;
             op.kind = kind;
             op.in = {from};
             op.group = group;
             op.note = why;
-            if (dim >= 0) op.attrs["dim"] = static_cast<int64_t>(dim);
+            op.attrs = std::move(attrs);
             from = emit_tensor(v, f_.tensors[v].name + "." + tag, std::move(to));
             op.out = {from};
             copies_[v].push_back(from);
             r_.ops.push_back(std::move(op));
         };
-        for (size_t i = 0; i < dims.size(); ++i) {  // gather the tail that is not wanted
-            const AxisList have = place(from).dims[i];
+        const auto emit = [&](std::string_view kind, const char* tag, int dim, const AxisList& group, Placement to) {
+            emit_op(kind, tag, dim < 0 ? ir::Attrs{} : ir::Attrs{{"dim", static_cast<int64_t>(dim)}}, group, std::move(to));
+        };
+        // What dim i has behind what it keeps, and what it wants behind that.
+        const auto kept = [&](size_t i) {
+            const AxisList& have = place(from).dims[i];
             size_t k = 0;
             while (k < have.size() && k < dims[i].size() && have[k] == dims[i][k]) ++k;
-            if (k == have.size()) continue;
+            return static_cast<long>(k);
+        };
+        const auto leaving = [&](size_t i) { return AxisList(place(from).dims[i].begin() + kept(i), place(from).dims[i].end()); };
+        const auto wanted = [&](size_t i) { return AxisList(dims[i].begin() + kept(i), dims[i].end()); };
+        const auto moves = [&](int axis) {  // from a dim to another
+            for (size_t i = 0; i < dims.size(); ++i) {
+                for (size_t j = 0; j < dims.size(); ++j) {
+                    if (i != j && mesh::contains(leaving(i), axis) && mesh::contains(wanted(j), axis)) return true;
+                }
+            }
+            return false;
+        };
+        const auto append = [&](size_t i, const AxisList& group) {  // a reduce_scatter where partial, else a local slice
+            const bool reduces = mesh::contains(place(from).partial, group[0]);
             Placement to = place(from);
-            to.dims[i].resize(k);
-            emit("all_gather", "ag", static_cast<int>(i), AxisList(have.begin() + static_cast<long>(k), have.end()), to);
+            to.dims[i] = mesh::join(to.dims[i], group);
+            to.partial = mesh::subtract(to.partial, group);
+            emit(reduces ? "reduce_scatter" : ir::kSlice, reduces ? "rs" : "sl", static_cast<int>(i), group, to);
+        };
+        // One step on the way of sub-axes that go from the end of a dim to the end of another. False: there are none left.
+        const auto exchange = [&] {
+            for (size_t i = 0; i < dims.size(); ++i) {
+                const AxisList tail = leaving(i);
+                for (size_t k = 0; k < tail.size(); ++k) {
+                    const AxisList last(tail.begin() + static_cast<long>(k), tail.end());
+                    for (size_t j = 0; j < dims.size(); ++j) {
+                        if (j == i || !leaving(j).empty() || !mesh::starts_with(wanted(j), last)) continue;
+                        Placement to = place(from);
+                        to.dims[i].resize(to.dims[i].size() - last.size());
+                        to.dims[j] = mesh::join(to.dims[j], last);
+                        emit_op("all_to_all", "a2a", {{"from", static_cast<int64_t>(i)}, {"to", static_cast<int64_t>(j)}}, last,
+                                to);
+                        return true;
+                    }
+                }
+            }
+            for (size_t j = 0; j < dims.size(); ++j) {  // what comes before them
+                const AxisList want = wanted(j);
+                const auto first = std::find_if(want.begin(), want.end(), moves);
+                if (first == want.begin() || first == want.end() || !leaving(j).empty()) continue;
+                AxisList group = {want[0]};
+                const bool reduces = mesh::contains(place(from).partial, want[0]);
+                for (auto a = want.begin() + 1; a != first && mesh::contains(place(from).partial, *a) == reduces; ++a)
+                    group.push_back(*a);
+                append(j, group);
+                return true;
+            }
+            for (size_t i = 0; i < dims.size(); ++i) {  // what comes after them
+                const AxisList tail = leaving(i);
+                if (tail.empty() || moves(tail.back()) || std::none_of(tail.begin(), tail.end(), moves)) continue;
+                AxisList group = {tail.back()};
+                Placement to = place(from);
+                to.dims[i].pop_back();
+                emit("all_gather", "ag", static_cast<int>(i), group, to);
+                return true;
+            }
+            return false;
+        };
+        while (exchange()) {
         }
-        for (size_t i = 0; i < dims.size(); ++i) {  // append what is wanted: a reduce_scatter where partial, else a local slice
+        for (size_t i = 0; i < dims.size(); ++i) {  // gather the tail that is not wanted
+            const AxisList tail = leaving(i);
+            if (tail.empty()) continue;
+            Placement to = place(from);
+            to.dims[i].resize(to.dims[i].size() - tail.size());
+            emit("all_gather", "ag", static_cast<int>(i), tail, to);
+        }
+        for (size_t i = 0; i < dims.size(); ++i) {  // append what is wanted
             while (place(from).dims[i].size() < dims[i].size()) {
-                const Placement have = place(from);
-                const AxisList rest(dims[i].begin() + static_cast<long>(have.dims[i].size()), dims[i].end());
-                const bool reduces = mesh::contains(have.partial, rest[0]);
+                const AxisList rest = wanted(i);
+                const bool reduces = mesh::contains(place(from).partial, rest[0]);
                 size_t k = 1;
-                while (k < rest.size() && mesh::contains(have.partial, rest[k]) == reduces) ++k;
-                const AxisList group(rest.begin(), rest.begin() + static_cast<long>(k));
-                Placement to = have;
-                to.dims[i] = mesh::join(to.dims[i], group);
-                to.partial = mesh::subtract(to.partial, group);
-                emit(reduces ? "reduce_scatter" : ir::kSlice, reduces ? "rs" : "sl", static_cast<int>(i), group, to);
+                while (k < rest.size() && mesh::contains(place(from).partial, rest[k]) == reduces) ++k;
+                append(i, AxisList(rest.begin(), rest.begin() + static_cast<long>(k)));
             }
         }
         const AxisList left = mesh::subtract(place(from).partial, partial);
@@ -282,7 +367,7 @@ private:
         if (!copies_[v].empty() && !place(copies_[v][0]).partial.empty()) {
             return fmt::format("{} ({}) needs the reduced value", op.kind, result_name(op));
         }
-        if (op.kind == ir::kRename) return "kv_seq is never sharded, so rename needs all of seq";
+        if (op.kind == ir::kRename) return "attention needs the keys of all tokens";
         for (ir::DimId d : ops::iteration_space(f_, op)) {
             const ir::DimRole role = f_.dims[d].role;
             if (role == ir::DimRole::KvHeads || role == ir::DimRole::Ffn || role == ir::DimRole::Vocab)
@@ -308,6 +393,7 @@ private:
             passed = mesh::unite(passed, keep);
             placed.in[i] = get(v, restricted(f_, op, v), keep, reason(op, v));
         }
+        if (rule(op).sharding.meets) placed.group = ring_of(op);
         for (size_t o = 0; o < op.out.size(); ++o) {
             if (port_of(op.out[o]) && port_of(op.out[o])->access == ir::Access::Update) {  // a state is changed where it is
                 ensure(copies_[op.out[o]].size() == 1,
@@ -412,6 +498,8 @@ void drop_unplaced_inputs(Routine& r) {
     }
 }
 
+bool generates(const Routine& r) { return r.entry == ir::EntryKind::Prefill || r.entry == ir::EntryKind::Decode; }
+
 }  // namespace
 
 ir::Program shard(ir::Program program, const ShardOptions& options) {
@@ -419,10 +507,23 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
     for (const Routine& r : program.routines) {
         if (const ir::DimId d = r.dim(ir::DimRole::KvHeads); d >= 0) kv_heads = r.dims[d].size;
     }
-    const ShardingTable table(program.mesh, kv_heads, options.sequence_parallel), whole(program.mesh, kv_heads, false);
-    const auto table_of = [&](const Routine& r) -> const ShardingTable& {  // seq takes tp where it divides; one token does not
-        const ir::DimId seq = r.dim(ir::DimRole::Seq);
-        return seq >= 0 && r.dims[seq].size % program.mesh.degree(mesh::Axis::tp) != 0 ? whole : table;
+    const ContextOptions no_context{.whole = true};
+    const ShardingTable table(program.mesh, kv_heads, options.sequence_parallel, options.context),
+        generation(program.mesh, kv_heads, options.sequence_parallel, no_context),
+        whole(program.mesh, kv_heads, false, no_context);
+    if (options.context.ring) {
+        for (Routine& r : program.routines) {
+            const ir::DimId keys = r.dim(ir::DimRole::KvSeq);
+            const bool attends = std::any_of(r.tensors.begin(), r.tensors.end(), [&](const ir::Tensor& t) {
+                return std::find(t.dims.begin(), t.dims.end(), keys) != t.dims.end();
+            });
+            if (attends && !generates(r)) r.dims[keys].of = r.dim(ir::DimRole::Seq);
+        }
+    }
+    const auto table_of = [&](const Routine& r) -> const ShardingTable& {
+        if (!generates(r)) return table;
+        const ir::DimId seq = r.dim(ir::DimRole::Seq);  // takes tp where it divides; one token does not
+        return seq >= 0 && r.dims[seq].size % program.mesh.degree(mesh::Axis::tp) != 0 ? whole : generation;
     };
     for (ir::Parameter& p : program.params) {
         Routine dims_only;
@@ -449,7 +550,8 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
         for (const ir::Tensor& t : placed.tensors) {
             if (t.port < 0) continue;
             const ir::Port& port = placed.ports[t.port];
-            if (port.kind == PortKind::Frame && port.access == ir::Access::Write) saved[f.block][t.source] = t.placement;
+            if (port.kind == PortKind::Frame && port.access == ir::Access::Write)
+                saved[f.block].try_emplace(t.source, Saved{t.placement, saved[f.block].size()});
             if (port.kind == PortKind::State && port.access == ir::Access::Accumulate) states[port.state] = t.placement;
         }
         program.routines[i] = std::move(placed);

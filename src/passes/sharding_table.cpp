@@ -9,21 +9,39 @@ using ir::AxisList;
 using ir::DimRole;
 using mesh::Axis;
 
-ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel) {
-    const AxisList tp = mesh.whole(Axis::tp);
-    // kv_heads takes the part of tp that divides it (tp is cut there), group the rest.
-    AxisList kv, group = tp;
-    while (!group.empty() && kv_heads % (mesh.size(kv) * mesh.sub_axes[group[0]].size) == 0) {
-        kv.push_back(group[0]);
-        group.erase(group.begin());
+namespace {
+
+// What the key heads can take of `axes`, from the first on; the rest is for groups.
+void deal(const mesh::Mesh& mesh, int64_t kv_heads, const AxisList& axes, AxisList& of_kv_heads, AxisList& of_group) {
+    for (const int a : axes) {
+        const bool fits = of_group.empty() && kv_heads % (mesh.size(of_kv_heads) * mesh.sub_axes[a].size) == 0;
+        (fits ? of_kv_heads : of_group).push_back(a);
     }
+}
+
+}  // namespace
+
+ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel, const ContextOptions& context) {
+    const AxisList tp = mesh.whole(Axis::tp);
+    AxisList kv, group;  // tp is cut where they part
+    deal(mesh, kv_heads, tp, kv, group);
     fixed_ = {{DimRole::Batch, mesh::join(mesh.whole(Axis::dp_replicate), mesh.whole(Axis::dp_shard))},
               {DimRole::KvHeads, kv},
               {DimRole::Group, group},
               {DimRole::Ffn, tp},
               {DimRole::Vocab, tp}};
-    seq_cp_ = mesh.whole(Axis::cp);
+    attention_ = fixed_;
     if (sequence_parallel) seq_tp_ = tp;
+    if (context.whole) return;
+    seq_cp_ = mesh.whole(Axis::cp);
+    AxisList on_seq = seq_cp_, on_heads;
+    while (mesh.size(on_heads) < context.on_heads) {
+        on_heads.insert(on_heads.begin(), on_seq.back());
+        on_seq.pop_back();
+    }
+    deal(mesh, kv_heads, on_heads, attention_[DimRole::KvHeads], attention_[DimRole::Group]);
+    attention_[DimRole::Seq] = on_seq;
+    if (context.ring) attention_[DimRole::KvSeq] = on_seq;
 }
 
 std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
@@ -32,13 +50,16 @@ std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vect
         return d >= 0 && r.dims[d].role != DimRole::Batch && fixed_.contains(r.dims[d].role);
     };
     const bool tp_taken = takes_tp(beside) || std::any_of(dims.begin(), dims.end(), takes_tp);
+    const auto is_key = [&](ir::DimId d) { return r.dims[d].role == DimRole::KvSeq; };
+    const bool attends = std::any_of(dims.begin(), dims.end(), is_key);
+    const Rows& rows = attends ? attention_ : fixed_;
     std::vector<AxisList> out;
     for (ir::DimId d : dims) {
         const DimRole role = r.dims[d].role;
         AxisList axes;
         if (std::find(unsplit.begin(), unsplit.end(), d) == unsplit.end()) {
-            if (role == DimRole::Seq) axes = tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
-            if (auto it = fixed_.find(role); it != fixed_.end()) axes = it->second;
+            if (auto it = rows.find(role); it != rows.end()) axes = it->second;
+            else if (role == DimRole::Seq) axes = tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
         }
         out.push_back(axes);
     }
@@ -47,8 +68,8 @@ std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vect
 
 AxisList ShardingTable::most(DimRole role) const {
     if (role == DimRole::Seq) return mesh::join(seq_cp_, seq_tp_);
-    const auto it = fixed_.find(role);
-    return it == fixed_.end() ? AxisList{} : it->second;
+    const auto it = attention_.find(role);
+    return it == attention_.end() ? AxisList{} : it->second;
 }
 
 ir::Placement ShardingTable::rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const {

@@ -1,6 +1,7 @@
-// Logical dim -> sub-axes: the whole of data, tensor and sequence parallelism as one table.
+// Logical dim -> sub-axes: the whole of data, tensor, sequence and context parallelism as one table.
 //   batch -> dp_replicate, dp_shard     kv_heads, then group; ffn; vocab -> tp     seq -> cp, then tp (sequence parallelism)
-// seq takes tp only in iteration spaces without kv_heads, group, ffn, vocab.
+// seq takes tp only in iteration spaces without kv_heads, group, ffn, vocab. In spaces with kv_seq, which are those of attention,
+// heads also take the context ranks on heads, and seq the others; kv_seq is aligned with seq in a ring, and whole otherwise.
 #pragma once
 
 #include <map>
@@ -10,9 +11,16 @@
 
 namespace lockstep::passes {
 
+// How context ranks meet the keys and values of others.
+struct ContextOptions {
+    int64_t on_heads = 1;  // of them this many, the innermost, exchange sequence for heads (DeepSpeed-Ulysses, 2309.14509)
+    bool ring = false;     // the others pass keys and values around (ring attention, 2310.01889) instead of gathering them
+    bool whole = false;    // all have the whole sequence and repeat each other's work, as in generation
+};
+
 class ShardingTable {
 public:
-    ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel);
+    ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel, const ContextOptions& context = {});
 
     // The sub-axes of each of `dims` where all of them together are the iteration space of an op; `unsplit` dims get none;
     // `beside` names a dim that the op is placed as if it had.
@@ -24,7 +32,8 @@ public:
     ir::Placement rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const;
 
 private:
-    std::map<ir::DimRole, ir::AxisList> fixed_;
+    using Rows = std::map<ir::DimRole, ir::AxisList>;
+    Rows fixed_, attention_;  // attention_: of spaces with kv_seq
     ir::AxisList seq_cp_, seq_tp_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/round.h"
+#include "compile/traffic.h"
 #include "ops/rule.h"
 #include "planning/run_data.h"
 #include "planning/topology.h"
@@ -120,6 +121,7 @@ Step step_of(const compile::Config& config, const Machine& machine, const compil
     out.ranks = compiled.layout.ranks, out.tokens = compiled.layout.global_batch * compiled.layout.seq_len;
     out.bytes = needed_by(machine, compiled).bytes;
     out.fits = has_room(machine, out.bytes);
+    for (const compile::GroupTraffic& g : compile::traffic_of(compiled, {})) out.sent_bytes += g.total_bytes();
     if (compiled.layout.microbatches == known.compiled.layout.microbatches && compiled.programs == known.compiled.programs &&
         are_timed_alike(config, known_config, machine, known.machine)) {
         out.step_s = known.step_s();

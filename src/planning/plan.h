@@ -68,6 +68,7 @@ struct Step {
     double step_s = 0;
     int64_t bytes = 0;  // of the rank with the most
     int64_t ranks = 0, tokens = 0;
+    double sent_bytes = 0;  // by a rank in all collectives of a step (compile::traffic_of); of pipeline ranks the most
     bool fits = true;
 };
 // `known`: the plan of `known_config`. What has the same program is not simulated again.

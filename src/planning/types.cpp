@@ -1,9 +1,14 @@
 #include "planning/types.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "compile/layout.h"
 #include "compile/types.h"
 #include "kernels/cpu/matmul.h"
+#include "passes/sharding_table.h"
 
 namespace lockstep::planning {
 std::string recompute_line(const compile::Config& config) {
@@ -34,6 +39,34 @@ std::string types_line(const compile::Config& config) {
     else if (param == Dtype::F16) types += ", dynamic loss scale";
     if (config.on_gpu() && !config.runtime.deterministic) types += ", attention's gradients added in any order (bits may differ)";
     return types;
+}
+
+std::string context_line(const compile::Config& config) {
+    const std::vector<ir::Dim> dims = compile::dims_of(config);
+    const auto legal = compile::layout_of(config, dims);
+    const int64_t cp = config.parallelism.context_parallel_degree;
+    if (cp == 1 || compile::refusal_of(legal)) return "";
+    const compile::Layout& l = std::get<compile::Layout>(legal);
+    const auto size_of = [&](ir::DimRole role) {
+        const auto at = std::find_if(dims.begin(), dims.end(), [&](const ir::Dim& d) { return d.role == role; });
+        return at == dims.end() ? int64_t{1} : at->size;
+    };
+    const int64_t on_heads = l.context.on_heads, others = cp / on_heads;
+    std::vector<std::string> forms;
+    if (on_heads > 1) forms.push_back(fmt::format("{} on heads", on_heads));
+    if (others > 1)
+        forms.push_back(l.context.ring ? fmt::format("a ring of {}", others)
+                                       : fmt::format("{} that gather keys and values", others));
+    const passes::ShardingTable table(l.mesh, size_of(ir::DimRole::KvHeads), l.sequence_parallel, l.context);
+    const int64_t rows =
+        l.context.ring ? std::min<int64_t>(3, others) * l.seq_len / others : l.seq_len;  // own, and two that travel
+    const int64_t heads = size_of(ir::DimRole::KvHeads) / l.mesh.size(table.most(ir::DimRole::KvHeads));
+    const int64_t bytes =
+        2 * l.local_batch * rows * heads * size_of(ir::DimRole::HeadDim) * bytes_of(compile::types_of(config).precision.narrow);
+    return fmt::format(
+        "context: {} ranks, {}{}; {} of {} tokens of a sequence on each; keys and values of a layer {:.4g} MiB at most", cp,
+        fmt::join(forms, " and "), l.head_tail > 1 ? ", head-tail" : "", l.seq_len / cp, l.seq_len,
+        static_cast<double>(bytes) / (1 << 20));
 }
 
 std::string slow_types_warning(const compile::Config& config) {

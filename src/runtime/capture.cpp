@@ -9,6 +9,7 @@
 #include "base/elements.h"
 #include "base/json.h"
 #include "ir/timeline.h"
+#include "mesh/order.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -135,6 +136,11 @@ void Capture::see(Executor& executor, const Produced& p) {
         extents.push_back(e);
         fresh.shape.push_back(e.whole);
         if (dim.role == ir::DimRole::Qkv) list = i;
+        if (program.head_tail > 1 && (is_seq || dim.role == ir::DimRole::KvSeq)) {
+            Extent& own = extents.back();
+            for (int64_t k = 0; k < local; ++k)
+                own.places.push_back(mesh::position_of(own.whole, program.head_tail, own.first + k));
+        }
     }
     if (list < t.dims.size()) {
         extents[list] = list_of(extents[list], extents[list + 1], extents[list + 2]);

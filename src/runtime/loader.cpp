@@ -6,10 +6,12 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "mesh/order.h"
 
 namespace lockstep::runtime {
 
-Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
+Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape)
+    : shape_(shape), head_tail_(program.head_tail) {
     if (entry == ir::EntryKind::Train)
         first_of_island_ = (shape.first_island + program.mesh.island_of(rank)) * shape.global_batch;
     for (std::vector<int32_t>& s : sample_) s.resize(static_cast<size_t>(shape.seq_len));
@@ -36,6 +38,17 @@ Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, co
     std::stable_sort(inputs_.begin(), inputs_.end(), [](const Input& a, const Input& b) { return a.microbatch < b.microbatch; });
 }
 
+// In pieces whose tokens follow each other in the sequence.
+void Loader::copy_tokens(const std::vector<int32_t>& sample, int64_t first, int64_t count, char* to) const {
+    const int64_t piece = head_tail_ == 1 ? shape_.seq_len : shape_.seq_len / (2 * head_tail_);
+    for (int64_t j = first; j < first + count;) {
+        const int64_t n = std::min(first + count, j + piece - j % piece) - j;
+        std::memcpy(to + (j - first) * 4, sample.data() + mesh::position_of(shape_.seq_len, head_tail_, j),
+                    static_cast<size_t>(n) * 4);
+        j += n;
+    }
+}
+
 void Loader::load(Executor& executor, int64_t first_of_step, Fetch fetch) {
     const int64_t first_sample = first_of_step + first_of_island_;
     for (size_t begin = 0; begin < inputs_.size();) {
@@ -55,9 +68,8 @@ void Loader::load(Executor& executor, int64_t first_of_step, Fetch fetch) {
             }
             for (size_t i = begin; i < end; ++i) {
                 const Input& in = inputs_[i];
-                executor.write(in.buffer, b * in.tokens * 4, in.tokens * 4, [&](char* to) {
-                    std::memcpy(to, sample_[in.source].data() + in.first_token, static_cast<size_t>(in.tokens) * 4);
-                });
+                executor.write(in.buffer, b * in.tokens * 4, in.tokens * 4,
+                               [&](char* to) { copy_tokens(sample_[in.source], in.first_token, in.tokens, to); });
             }
         }
         begin = end;

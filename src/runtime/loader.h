@@ -1,4 +1,4 @@
-// Writes a step's samples into a rank's input buffers, in every placement that the program asks for. No communication: each
+// Writes a step's samples into a rank's input buffers, in every placement and in the order that the program asks for. No communication: each
 // rank reads the samples of its own coordinate.
 #pragma once
 
@@ -32,6 +32,8 @@ public:
     void load(Executor& executor, int64_t first_sample, Fetch fetch);
 
 private:
+    void copy_tokens(const std::vector<int32_t>& sample, int64_t first, int64_t count, char* to) const;
+
     struct Input {
         int buffer, source;  // source: index into kSources
         int64_t microbatch;
@@ -42,6 +44,7 @@ private:
         ir::PortRole::Ids, ir::PortRole::Targets, ir::PortRole::Positions, ir::PortRole::Documents, ir::PortRole::Noise};
 
     BatchShape shape_;
+    int64_t head_tail_ = 1;  // Program::head_tail
     int64_t first_of_island_ = 0;
     std::vector<Input> inputs_;  // by microbatch
     bool has_noise_ = false;

@@ -181,8 +181,12 @@ void take_attention(Reader& stack, Cluster& c) {
         const double peak = ops::flops_roof(c.costs, "bf16", 1);
         if (at->flops_per_s > 0 && peak > 0)
             rate.of_products = 0, rate.product = std::min(1.0, in_a_step(c) * at->flops_per_s / peak);
-        std::erase_if(c.costs.kernel_rates, [&](const auto& of) { return of.first.first == op; });
-        c.costs.kernel_rates[{op, ""}] = rate;
+        const bool is_forward = op == ir::kAttention;
+        for (const std::string_view name :
+             {std::string_view(op), is_forward ? ir::kAttentionBlock : ir::kAttentionBlockBackward}) {
+            std::erase_if(c.costs.kernel_rates, [&](const auto& of) { return of.first.first == name; });
+            c.costs.kernel_rates[{std::string(name), ""}] = rate;
+        }
     }
 }
 

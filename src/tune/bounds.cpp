@@ -108,7 +108,7 @@ struct Bounds::Impl {
         const int64_t layers = (c.model.size("n_layers") + f.pipeline() - 1) / f.pipeline();
         const int64_t of_value = c.training.mixed_precision_param ? bytes_of(*c.training.mixed_precision_param) : 4;
         return layers * f.microbatch * c.training.seq_len * hidden * std::min<int64_t>(of_value, bytes_of(c.training.dtype)) /
-               (f.sequence_parallel ? f.tensor() : 1);
+               (f.context() * (f.sequence_parallel ? f.tensor() : 1));
     }
 
     compile::StagePlan plan_of(const Choice& f, int64_t microbatches) {
@@ -116,7 +116,7 @@ struct Bounds::Impl {
         c.microbatches = microbatches;
         const compile::Config config = with(problem.space.base, c, microbatches * c.microbatch * c.data());
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
-        return compile::or_throw(compile::plan_stages(config, layout, problem.prefix.program.blocks));
+        return compile::or_throw(compile::plan_stages(config, layout, problem.blocks()));
     }
 
     const passes::Cut& cut_of(const Choice& f, const Whole& w) {
@@ -135,7 +135,7 @@ struct Bounds::Impl {
     int64_t microbatches_to_play(const Choice& f) const {
         const compile::Config config = problem.config(f);
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
-        return compile::count_of(compile::Microbatches::Fullest, config, layout, problem.prefix.program.blocks);
+        return compile::count_of(compile::Microbatches::Fullest, config, layout, problem.blocks());
     }
 
     const Played& play(const Choice& member) {

@@ -236,11 +236,12 @@ Choice reduced(Choice c, int64_t pipeline, bool in_parts) {
 ir::Program Costs::routines(const Choice& family, bool in_parts) const {
     const Choice c = reduced(family, in_parts ? 2 : 1, in_parts);
     const compile::Config config = with(problem_.space.base, c, c.microbatch * c.microbatches);
-    return routines_of(compile::compile(problem_.prefix, config, until("select_kernels")));
+    return routines_of(problem_.compiled(config, until("select_kernels")));
 }
 
 const Whole& Costs::whole(const Choice& f) {
-    Whole& w = wholes_[std::tuple(f.of_blocks(), f.sequence_parallel, f.async_tensor_parallel, f.microbatch, f.recompute)];
+    Whole& w = wholes_[std::tuple(f.of_blocks(), f.sequence_parallel, f.async_tensor_parallel, f.rotate_method, f.head_degree,
+                                  f.microbatch, f.recompute)];
     const bool is_new = w.blocks.empty();
     if (is_new) {
         w.program = routines(f, false);
@@ -332,7 +333,7 @@ double Costs::transfer_s(const Whole& whole, const BlockInstance& behind, const 
     }
     mesh::RingTraffic traffic;
     traffic.add(mesh::Collective::Recv, 2, bytes);
-    const int64_t of_stage = f.tensor() * f.data();
+    const int64_t of_stage = f.ranks() / f.pipeline();
     const sim::GroupLink link =
         sim::link_of(cluster, {std::min(from, to) * of_stage, std::max(from, to) * of_stage}, f.ranks(), true);
     return sim::collective_s(cluster, link, mesh::Collective::Recv, 2, traffic);
@@ -346,7 +347,7 @@ const States& Costs::states_of(const Choice& m) {
     c.degrees = c.of_states(), c.microbatch = c.microbatches = 1, c.recompute = RecomputeMode::Full,
     c.async_tensor_parallel = false;
     const compile::Config config = with(problem_.space.base, c, c.data());
-    const ir::Program p = routines_of(compile::compile(problem_.prefix, config, until("partition_parameters")));
+    const ir::Program p = routines_of(problem_.compiled(config, until("partition_parameters")));
     const std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     const std::vector<BlockInstance> blocks = p.block_instances();
     at->second.resize(blocks.size());

@@ -69,7 +69,8 @@ private:
 
     const Problem& problem_;
     std::optional<compile::Prefix> few_layers_;  // of the model with fewer layers
-    std::map<std::tuple<mesh::Degrees, bool, bool, int64_t, compile::RecomputeMode>, Whole> wholes_;
+    std::map<std::tuple<mesh::Degrees, bool, bool, compile::RotateMethod, int64_t, int64_t, compile::RecomputeMode>, Whole>
+        wholes_;
     std::map<std::tuple<mesh::Degrees, bool, compile::PartitionPreset>, States> states_;
 };
 

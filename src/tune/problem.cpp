@@ -23,7 +23,7 @@ Problem problem_of(const compile::Config& base, const sim::Cluster& cluster, con
     p.machine = planning::described_machine(first, cluster, file);
     leave_free(p, memory_margin);
     p.machine.options.verify = false;
-    p.prefix = compile::compile_prefix(first, p.machine.options);
+    p.prefixes = std::make_shared<compile::Prefixes>(first, p.machine.options);
     return p;
 }
 

@@ -1,6 +1,8 @@
-// What a search is asked: a recipe's model and batch on a described machine, with the prefix of the compile that all layouts
-// share.
+// What a search is asked: a recipe's model and batch on a described machine, with what the compiles of all
+// layouts share.
 #pragma once
+
+#include <memory>
 
 #include "compile/compile.h"
 #include "planning/machine.h"
@@ -11,12 +13,16 @@ namespace lockstep::tune {
 struct Problem {
     Space space;
     planning::Machine machine;  // of all ranks; its capacity is less the margin
-    compile::Prefix prefix;
+    std::shared_ptr<compile::Prefixes> prefixes;
     int64_t margin_bytes = 0;  // of a rank's memory, that a layout leaves free
 
     // Then memory is that of another software, and no bound of Lockstep's program holds for it.
     bool is_of_described_stack() const { return cluster().stack.memory.is_described(); }
     const sim::Cluster& cluster() const { return *machine.cluster; }
+    const std::vector<ir::Block>& blocks() const { return prefixes->first().program.blocks; }
+    compile::OrRefusal<compile::Compiled> compiled(const compile::Config& config, const compile::CompileOptions& options) const {
+        return compile::compile(prefixes->of(config), config, options);
+    }
     compile::Config config(const Choice& choice) const { return with(space.base, choice, space.global_batch); }
 };
 

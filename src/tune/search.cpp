@@ -39,7 +39,7 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     compile::CompileOptions options = problem.machine.options;
     options.microbatches = microbatches;
     options.place_buffers = are_placed(problem, bytes);
-    const auto compiled = compile::compile(problem.prefix, config, options);
+    const auto compiled = problem.compiled(config, options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     const auto& c = std::get<compile::Compiled>(compiled);
     Planned out{choice, 0, planning::needed_by(problem.machine, c).bytes};
@@ -59,7 +59,7 @@ compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choic
     options.only_pipeline_rank = pipeline_rank;
     options.microbatches = Microbatches::Fullest;
     options.place_buffers = are_placed(problem, bytes);
-    const auto compiled = compile::compile(problem.prefix, problem.config(choice), options);
+    const auto compiled = problem.compiled(problem.config(choice), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     return planning::needed_by(problem.machine, std::get<compile::Compiled>(compiled)).bytes;
 }
@@ -289,7 +289,7 @@ private:
         if (p.choice.recompute == RecomputeMode::Budget) return placed_budget(p.choice);
         compile::CompileOptions options = problem_.machine.options;
         options.place_buffers = false;
-        auto compiled = compile::compile(problem_.prefix, problem_.config(p.choice), options);
+        auto compiled = problem_.compiled(problem_.config(p.choice), options);
         if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
         auto& c = std::get<compile::Compiled>(compiled);
         compile::place_fullest(c);
@@ -303,7 +303,7 @@ private:
     compile::OrRefusal<Planned> placed_budget(const Choice& choice) {
         if (!options_.keep_budgets) return plan_of(problem_, choice);
         const compile::Config config = problem_.config(choice);
-        auto compiled = compile::compile(problem_.prefix, config, problem_.machine.options);
+        auto compiled = problem_.compiled(config, problem_.machine.options);
         if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
         const planning::Plan plan =
             planning::make_plan(config, problem_.machine, std::get<compile::Compiled>(std::move(compiled)));

@@ -62,6 +62,20 @@ constexpr SearchedKey degree(const char* name, SearchedKey::Of of) {
             [](Choice&, const Config&) {}};
 }
 
+// Says something only where there are context ranks.
+template <auto of_choice, auto field>
+constexpr SearchedKey of_context(const char* name) {
+    return {
+        name, SearchedKey::Of::Family,
+        [](Config& c, const Choice& choice) {
+            if (choice.context() > 1) c.parallelism.*field = choice.*of_choice;
+        },
+        [](const Config& c, const Choice& choice) { return choice.context() == 1 || c.parallelism.*field == choice.*of_choice; },
+        [](Choice& choice, const Config& c) {
+            if (choice.context() > 1) choice.*of_choice = c.parallelism.*field;
+        }};
+}
+
 std::string schedule_of(const Config& c) {
     return std::string(schedules::find_schedule(c.parallelism.pipeline_parallel_schedule).name);
 }
@@ -102,7 +116,10 @@ constexpr SearchedKey kSearched[] = {
     degree<Axis::dp_replicate, &P::data_parallel_replicate_degree>("parallelism.data_parallel_replicate_degree", Member),
     degree<Axis::dp_shard, &P::data_parallel_shard_degree>("parallelism.data_parallel_shard_degree", Member),
     degree<Axis::tp, &P::tensor_parallel_degree>("parallelism.tensor_parallel_degree", Family),
+    degree<Axis::cp, &P::context_parallel_degree>("parallelism.context_parallel_degree", Family),
     degree<Axis::pp, &P::pipeline_parallel_degree>("parallelism.pipeline_parallel_degree", Family),
+    of_context<&Choice::rotate_method, &P::context_parallel_rotate_method>("parallelism.context_parallel_rotate_method"),
+    of_context<&Choice::head_degree, &P::context_parallel_head_degree>("parallelism.context_parallel_head_degree"),
     {"parallelism.sequence_parallel", Family,
      [](Config& c, const Choice& choice) { c.parallelism.sequence_parallel = choice.sequence_parallel; },
      [](const Config& c, const Choice& choice) {
@@ -137,7 +154,7 @@ constexpr SearchedKey kSearched[] = {
     {"partition.preset", Member, put_partition,
      [](const Config& c, const Choice& choice) { return c.partition.preset == choice.partition; },
      [](Choice& choice, const Config& c) {
-         choice.partition = choice.shard() == 1                              ? PartitionPreset::None
+         choice.partition = choice.shard() * choice.context() == 1           ? PartitionPreset::None
                             : c.partition.preset == PartitionPreset::Default ? PartitionPreset::Zero3
                                                                              : c.partition.preset;
      }},
@@ -189,13 +206,21 @@ std::vector<Sharing> sharings(int64_t tensor, bool within_host) {
     return {{true, false}, {true, true}, {false, false}};
 }
 
+// Does the search try this many context ranks? The recipe's number in any case, and others that leave a rank a long sequence:
+// of short ones, data ranks take more, and exchange nothing in attention.
+bool tries_context(const Config& base, int64_t degree) {
+    constexpr int64_t kLong = 8192;  // tokens of a rank
+    return degree == 1 || degree == base.parallelism.context_parallel_degree || base.training.seq_len / degree >= kLong;
+}
+
 // All degrees of the axes that divide the model, the first axis slowest; the other ranks are data ranks.
-std::vector<Choice> choices_of_degrees(int64_t ranks) {
+std::vector<Choice> choices_of_degrees(const Config& base, int64_t ranks) {
     std::vector<Choice> out = {{}};
-    for (const Axis axis : {Axis::tp, Axis::pp}) {
+    for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) {
         std::vector<Choice> further;
         for (const Choice& c : out) {
             for (const int64_t degree : divisors(ranks / c.ranks())) {
+                if (axis == Axis::cp && !tries_context(base, degree)) continue;
                 further.push_back(c);
                 further.back().degree(axis) = degree;
             }
@@ -206,19 +231,43 @@ std::vector<Choice> choices_of_degrees(int64_t ranks) {
     return out;
 }
 
+// How context ranks may meet. Where some are on heads, those are of one host.
+struct Meeting {
+    compile::RotateMethod method = compile::RotateMethod::Allgather;
+    int64_t head_degree = 0;
+};
+std::vector<Meeting> meetings(const Space& space, const Choice& c) {
+    using enum compile::RotateMethod;
+    if (c.context() == 1) return {{}};
+    std::vector<Meeting> out = {{Allgather, 0}, {Alltoall, 0}, {Ulysses, 0}};
+    for (const int64_t heads : divisors(c.context())) {
+        const bool within_host = space.ranks_of_host > 0 && c.tensor() * heads == space.ranks_of_host;
+        if (heads > 1 && heads < c.context() && within_host) out.push_back({Alltoall, heads});
+    }
+    std::erase_if(out, [&](const Meeting& m) {
+        Choice of = c;
+        of.rotate_method = m.method, of.head_degree = m.head_degree;
+        return compile::refusal_of(compile::layout_of(with(space.base, of, space.global_batch), space.dims)) != nullptr;
+    });
+    return out;
+}
+
 // Adds the families of these degrees.
 void add_families(Space& space, Choice c) {
     const bool within_host = space.ranks_of_host == 0 || c.tensor() <= space.ranks_of_host;
     const int64_t of_data_rank = space.global_batch / c.data(), layers = space.base.model.size("n_layers");
-    for (const int64_t microbatch : divisors(of_data_rank)) {
-        c.microbatch = microbatch, c.microbatches = of_data_rank / microbatch;
-        for (const Pipelining& p : pipelinings(c.pipeline(), layers, c.microbatches)) {
-            c.schedule = p.schedule, c.stages_per_rank = p.stages_per_rank;
-            for (const Sharing& s : sharings(c.tensor(), within_host)) {
-                c.sequence_parallel = s.sequence_parallel, c.async_tensor_parallel = s.async_tensor_parallel;
-                for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
-                    c.recompute = mode;
-                    if (is_allowed(space.base, c, Family) && !space.members(c).empty()) space.families.push_back(c);
+    for (const Meeting& m : meetings(space, c)) {
+        c.rotate_method = m.method, c.head_degree = m.head_degree;
+        for (const int64_t microbatch : divisors(of_data_rank)) {
+            c.microbatch = microbatch, c.microbatches = of_data_rank / microbatch;
+            for (const Pipelining& p : pipelinings(c.pipeline(), layers, c.microbatches)) {
+                c.schedule = p.schedule, c.stages_per_rank = p.stages_per_rank;
+                for (const Sharing& s : sharings(c.tensor(), within_host)) {
+                    c.sequence_parallel = s.sequence_parallel, c.async_tensor_parallel = s.async_tensor_parallel;
+                    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
+                        c.recompute = mode;
+                        if (is_allowed(space.base, c, Family) && !space.members(c).empty()) space.families.push_back(c);
+                    }
                 }
             }
         }
@@ -249,7 +298,11 @@ std::vector<std::pair<std::string, std::string>> settings_of(const Config& c) {
         out.emplace_back(name, word ? *word : compile::text_of(value));
     };
     for (const char* name : kFollowing) add(name);
-    for (const SearchedKey& key : kSearched) add(key.name);
+    const bool has_context = c.parallelism.context_parallel_degree > 1;
+    for (const SearchedKey& key : kSearched) {
+        const bool is_of_context = std::string_view(key.name).starts_with("parallelism.context_parallel");
+        if (!is_of_context || has_context || c.is_set(key.name)) add(key.name);
+    }
     if (c.activation_checkpoint.mode == RecomputeMode::Selective) add("activation_checkpoint.selective_ac_option");
     if (c.activation_checkpoint.mode == RecomputeMode::Budget) add("activation_checkpoint.budget_bytes");
     return out;
@@ -276,12 +329,14 @@ std::string text_of(const Choice& c) {
     std::string out = fmt::format("tp {}", c.tensor());
     if (c.tensor() > 1 && !c.sequence_parallel) out += " no-sp";
     if (c.async_tensor_parallel) out += " async";
+    if (c.context() > 1) out += fmt::format(" cp {} {}", c.context(), compile::word_of(c.rotate_method));
+    if (c.head_degree > 0) out += fmt::format(" heads {}", c.head_degree);
     out += fmt::format(" pp {}", c.pipeline());
     if (c.pipeline() > 1) out += " " + c.schedule;
     if (c.stages_per_rank > 1) out += fmt::format(" x{}", c.stages_per_rank);
     out +=
         c.replicate() > 1 && c.shard() > 1 ? fmt::format(" dp {}x{}", c.replicate(), c.shard()) : fmt::format(" dp {}", c.data());
-    if (c.data() > 1) out += " " + compile::word_of(c.partition);
+    if (c.holders() > 1) out += " " + compile::word_of(c.partition);
     out += fmt::format(" mb {} x {}", c.microbatch, c.microbatches);
     out += " " + compile::word_of(c.recompute);
     if (c.partition == PartitionPreset::Zero3 && c.prefetch != 1) out += fmt::format(" prefetch {}", c.prefetch);
@@ -309,14 +364,14 @@ std::vector<Choice> Space::members(const Choice& family) const {
         }
         return out;
     }
-    const int64_t node = base.cluster.ranks_per_node / family.tensor();  // data ranks of one
-    const bool on_nodes = node > 1 && family.data() > node && family.data() % node == 0;
+    const int64_t node = base.cluster.ranks_per_node / family.tensor();  // ranks of one that hold the same parameters
+    const bool on_nodes = node > 1 && family.holders() > node && family.holders() % node == 0;
     // Gradients of several microbatches in a pipeline are reduced once, with ZeRO-1 as with ZeRO-2, which takes no more bytes.
     const bool zero1_is_zero2 = family.pipeline() > 1 && family.microbatches > 1 && !is_held(base, "partition.preset");
     for (const int64_t replicate : divisors(family.data())) {
         Choice c = family;
         c.set_replicate(replicate);
-        if (c.shard() == 1) {
+        if (c.shard() * c.context() == 1) {
             c.partition = plain ? PartitionPreset::None : PartitionPreset::Zero3;
             add(c);
             continue;
@@ -349,7 +404,7 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
     Space space{base, ranks, global_batch, ranks_of_host, compile::dims_of(base), {}, {}};
     std::map<std::string, int64_t> excluded;
     int64_t batch_divides = 0;
-    for (const Choice& degrees : choices_of_degrees(ranks)) {
+    for (const Choice& degrees : choices_of_degrees(base, ranks)) {
         Choice c = degrees;
         if (c.pipeline() > base.model.size("n_layers") + 2) {
             ++excluded["more pipeline ranks than blocks"];

@@ -32,6 +32,8 @@ struct Choice {
     compile::PartitionPreset partition = compile::PartitionPreset::None;
     int64_t prefetch = 1;
     bool sequence_parallel = true, async_tensor_parallel = false;
+    compile::RotateMethod rotate_method = compile::RotateMethod::Allgather;  // of context ranks
+    int64_t head_degree = 0;
 
     int64_t& degree(mesh::Axis axis) { return degrees[static_cast<size_t>(axis)]; }
     int64_t degree(mesh::Axis axis) const { return degrees[static_cast<size_t>(axis)]; }
@@ -39,7 +41,9 @@ struct Choice {
     int64_t pipeline() const { return degree(mesh::Axis::pp); }
     int64_t replicate() const { return degree(mesh::Axis::dp_replicate); }
     int64_t shard() const { return degree(mesh::Axis::dp_shard); }
+    int64_t context() const { return degree(mesh::Axis::cp); }
     int64_t data() const { return replicate() * shard(); }
+    int64_t holders() const { return data() * context(); }  // of the same parameters
     int64_t ranks() const;
     // Of the data ranks this many hold copies; the others split states.
     void set_replicate(int64_t count) {

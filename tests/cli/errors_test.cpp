@@ -42,9 +42,9 @@ const Case kRefusals[] = {
     {"train r.toml --watch nothing", "train.watch_name", "--watch nothing: no op makes a tensor of that name"},
     {"train r.toml --watch 'layer[0].forward.o' --job.dump_folder watched", "train.watch", "cannot be written"},
     {"check r.toml --cluster.memory_gib_per_rank 0.000001", "check.does_not_fit", "too much; what would help most: "},
-    {"check r.toml --parallelism.context_parallel_degree 2 --training.enable_cpu_offload true", "recipe.not_available",
+    {"check r.toml --parallelism.expert_parallel_degree 2 --training.enable_cpu_offload true", "recipe.not_available",
      "does not have:\n  offload to the memory of the CPU (training.enable_cpu_offload = true)\n"
-     "  context parallelism (parallelism.context_parallel_degree = 2)"},
+     "  experts (parallelism.expert_parallel_degree = 2)"},
     {"check r.toml --activation_checkpoint.mode some", "recipe.unknown_word", "must be none, full, selective"},
     {"show r.toml --after nonsense", "show.unknown_pass", "--after nonsense: the passes are build_blocks"},
     {"diff r.toml other_batch.toml", "diff.batch", "steps must be equal; set training.global_batch_size"},

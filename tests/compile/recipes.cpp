@@ -41,7 +41,9 @@ const std::vector<NamedSettings>& sample_settings() {
                       batch = "training.global_batch_size", recompute = "activation_checkpoint.mode",
                       param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce",
                       residual = "training.fp32_residual_connection", norm = "training.mixed_precision_norm",
-                      pp = "parallelism.pipeline_parallel_degree", async = "parallelism.enable_async_tensor_parallel";
+                      context = "parallelism.context_parallel_degree", method = "parallelism.context_parallel_rotate_method",
+                      balancer = "parallelism.context_parallel_load_balancer", pp = "parallelism.pipeline_parallel_degree",
+                      async = "parallelism.enable_async_tensor_parallel";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -60,6 +62,12 @@ const std::vector<NamedSettings>& sample_settings() {
         {"products_apart", {{tp, "2"}, {"training.pack_products", "false"}}},
         {"float64_loss_in_one_piece", {{"training.dtype", "float64"}, {"training.fuse_loss", "false"}, {shard, "2"}}},
         {"bfloat16_one_rank", {{param, "bfloat16"}}},
+        {"context_ranks_that_gather", {{context, "2"}, {param, "bfloat16"}, {recompute, "full"}}},
+        {"a_ring_of_context_ranks", {{context, "2"}, {method, "alltoall"}, {param, "bfloat16"}, {tp, "2"}}},
+        {"a_ring_in_plain_order", {{context, "4"}, {method, "alltoall"}, {"training.dtype", "float64"}, {balancer, "none"}}},
+        {"context_ranks_on_heads", {{context, "2"}, {method, "ulysses"}, {param, "bfloat16"}, {tp, "2"}, {batch, "2"}}},
+        {"context_ranks_on_heads_and_in_a_ring",
+         {{context, "4"}, {method, "alltoall"}, {"parallelism.context_parallel_head_degree", "2"}, {recompute, "full"}}},
         {"float16_zero1_reduced_in_float16",
          {{param, "float16"}, {reduce, "float16"}, {shard, "2"}, {tp, "2"}, {preset, "zero1"}}},
         {"float64_with_a_loss_scale", {{"training.dtype", "float64"}, {"training.loss_scale", "24"}, {pp, "2"}}},

@@ -1,7 +1,9 @@
-// Context ranks: each has a slice of every sequence, keys and values are gathered, and parameters are split over dp_shard x cp.
-// No recipe asks for them yet, so the degree is set in the configuration of random layouts.
+// Context ranks, each of which has a slice of every sequence: how they are numbered, what a recipe may ask of them, and that
+// each form trains as one rank does. Random layouts draw them, too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "kernels/kernel.h"
 #include "tests/compile/recipes.h"
@@ -28,6 +30,13 @@ std::vector<std::string> sub_axes_of(const Config& config) {
     return out;
 }
 
+// The id of the refusal and its text; empty: there is none.
+std::string refusal_of_layout(const Config& config) {
+    const auto layout = compile::layout_of(config, compile::dims_of(config));
+    const UserError* refusal = compile::refusal_of(layout);
+    return refusal ? fmt::format("{}: {}", refusal->id(), refusal->what()) : "";
+}
+
 TEST(ContextRanks, AreTheInnermostOfTheRanksOverWhichParametersAreSplit) {
     Config config = with_context_ranks(small_recipe({}), 4);
     config.parallelism.data_parallel_shard_degree = 6, config.parallelism.data_parallel_replicate_degree = 2;
@@ -50,31 +59,175 @@ TEST(ContextRanks, AreTheInnermostOfTheRanksOverWhichParametersAreSplit) {
     EXPECT_EQ(compile::refusal_of(refused)->id(), "recipe.split_divides");
 }
 
-TEST(ContextRanks, TrainAsOneRank) {
-    int runs = 0;
-    for (uint64_t seed = 1; runs < 12; ++seed) {
-        ASSERT_LT(seed, 400u) << "too few layouts have room for context ranks";
-        const auto drawn = draw(seed, Dtype::F64);
-        if (!drawn || drawn->compiled.layout.ranks > 4) continue;
-        const int64_t cp = seed % 3 == 0 ? 3 : 2;
-        const Config config = with_context_ranks(drawn->recipe, cp);
-        compile::CompileOptions options;
-        options.catalog = kernels::reference_catalog();
-        compile::Compiled compiled;
-        try {
-            compiled = compile::compile(config, options);
-        } catch (const UserError&) {
-            continue;  // sequences that cannot be split so
+TEST(ContextRanks, TheInnermostAreOnHeads) {
+    Config config = with_context_ranks(small_recipe({{"model.n_heads", "8"}, {"model.n_kv_heads", "2"}}), 8);
+    config.training.seq_len = 16;
+    config.parallelism.context_parallel_head_degree = 4;
+    EXPECT_EQ(sub_axes_of(config), (std::vector<std::string>{"cp:(1)2", "cp:(2)2", "cp:(4)2"})) << "2 of 4 have key heads";
+    EXPECT_EQ(compile::layout_of(config).head_tail, 2);
+    config.parallelism.context_parallel_head_degree = 0;
+    config.parallelism.context_parallel_rotate_method = compile::RotateMethod::Ulysses;
+    EXPECT_EQ(compile::layout_of(config).head_tail, 1) << "all have whole sequences in attention";
+    EXPECT_EQ(compile::layout_of(config).context.on_heads, 8);
+}
+
+TEST(ContextRanks, WhatDoesNotDivideIsRefusedByKey) {
+    Config config = with_context_ranks(small_recipe({{"model.n_heads", "4"}, {"model.n_kv_heads", "2"}}), 2);
+    const auto expect = [&](const std::string& id, const std::string& text) {
+        EXPECT_TRUE(refusal_of_layout(config).starts_with(id + ": ")) << refusal_of_layout(config);
+        EXPECT_NE(refusal_of_layout(config).find(text), std::string::npos) << refusal_of_layout(config);
+    };
+    config.training.seq_len = 12;
+    EXPECT_EQ(refusal_of_layout(config), "");
+    config.training.seq_len = 14;
+    expect("recipe.divides", "training.seq_len = 14 is not divisible by 4, as each of 2 context ranks has two pieces of it");
+    config.parallelism.context_parallel_load_balancer = compile::LoadBalancer::None;
+    EXPECT_EQ(refusal_of_layout(config), "");
+    config.parallelism.tensor_parallel_degree = 2;
+    expect("recipe.divides",
+           "14 is not divisible by parallelism.context_parallel_degree = 2 x parallelism.tensor_parallel_degree = 2 = 4");
+    config.parallelism.sequence_parallel = false;
+    EXPECT_EQ(refusal_of_layout(config), "");
+
+    config.training.seq_len = 48;
+    config.parallelism.context_parallel_degree = 6;
+    config.parallelism.context_parallel_head_degree = 4;
+    expect("recipe.context_parallel", "parallelism.context_parallel_head_degree = 4 does not divide");
+    config.parallelism.context_parallel_head_degree = 3;
+    expect("recipe.heads_divide",
+           "parallelism.context_parallel_head_degree = 3: 4 heads cannot be split evenly over 6 ranks with");
+    config.parallelism.context_parallel_head_degree = 2;
+    EXPECT_EQ(refusal_of_layout(config), "");
+    config.partition.weights = {compile::Split::Over::Number, 3};  // cp is cut at 3 for heads, and at 2 for weights
+    expect("recipe.context_cuts", "parallelism.context_parallel_head_degree and [partition] cut the 6 context ranks");
+    config.parallelism.context_parallel_rotate_method = compile::RotateMethod::Ulysses;
+    expect("recipe.context_parallel",
+           "parallelism.context_parallel_head_degree = 2 is not parallelism.context_parallel_degree = 6");
+}
+
+struct Form {
+    int64_t cp, tp;
+    const char *method, *heads, *balancer;
+    bool llama = true, few_key_heads = false;
+};
+void PrintTo(const Form& f, std::ostream* out) {
+    *out << fmt::format("cp {} tp {} {} {} {} {} {}", f.cp, f.tp, f.method, f.heads, f.balancer, f.llama, f.few_key_heads);
+}
+
+class ContextForms : public ::testing::TestWithParam<Form> {};
+
+// Documents, a window, a padded batch, masked targets, and a forward that is computed again.
+TEST_P(ContextForms, TrainAsOneRank) {
+    const Form& f = GetParam();
+    Settings settings = {{"training.dtype", "float64"},
+                         {"training.seq_len", "24"},
+                         {"training.local_batch_size", "2"},
+                         {"training.global_batch_size", "3"},
+                         {"training.document_mask", "true"},
+                         {"debug.synthetic_masked", "0.3"},
+                         {"validation.enable", "true"},
+                         {"activation_checkpoint.mode", "full"},
+                         {"model.n_heads", "4"},
+                         {"parallelism.tensor_parallel_degree", std::to_string(f.tp)},
+                         {"parallelism.data_parallel_shard_degree", "1"},
+                         {"parallelism.context_parallel_degree", std::to_string(f.cp)},
+                         {"parallelism.context_parallel_rotate_method", f.method},
+                         {"parallelism.context_parallel_head_degree", f.heads},
+                         {"parallelism.context_parallel_load_balancer", f.balancer}};
+    if (f.llama) {
+        settings.insert(settings.end(), {{"model.n_kv_heads", f.few_key_heads ? "1" : "2"}, {"model.sliding_window", "9"}});
+    } else {
+        settings.insert(settings.end(), {{"model.name", "gpt2"}, {"model.n_positions", "24"}, {"model.dropout", "0.2"}});
+    }
+    const compile::Recipe recipe = small_recipe(settings);
+    const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
+    EXPECT_EQ(compiled.layout.mesh.degree(Axis::cp), f.cp);
+    ASSERT_EQ(refusal(compiled), "");
+    constexpr int kSteps = 3;
+    std::string where;
+    const double far = difference(run(one_rank(recipe), Backend::Reference, kSteps), run(recipe, compiled, kSteps), &where);
+    EXPECT_LT(far, 1e-10) << where;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gather, ContextForms,
+                         ::testing::Values(Form{2, 1, "allgather", "0", "headtail"}, Form{3, 2, "allgather", "0", "none"},
+                                           Form{4, 2, "allgather", "0", "headtail", true, true},
+                                           Form{2, 2, "allgather", "0", "headtail", false}));
+INSTANTIATE_TEST_SUITE_P(Ring, ContextForms,
+                         ::testing::Values(Form{2, 1, "alltoall", "0", "headtail"}, Form{3, 2, "alltoall", "0", "none"},
+                                           Form{4, 2, "alltoall", "0", "headtail", true, true},
+                                           Form{2, 2, "alltoall", "0", "headtail", false}, Form{4, 1, "alltoall", "0", "none"},
+                                           Form{4, 1, "alltoall", "2", "headtail"}, Form{4, 2, "alltoall", "2", "none"},
+                                           Form{4, 1, "alltoall", "2", "none", false},
+                                           Form{4, 2, "alltoall", "2", "headtail", true, true}));
+INSTANTIATE_TEST_SUITE_P(Heads, ContextForms,
+                         ::testing::Values(Form{2, 1, "ulysses", "0", "headtail"}, Form{2, 2, "ulysses", "0", "none"},
+                                           Form{4, 1, "ulysses", "0", "headtail", true, true},
+                                           Form{4, 1, "ulysses", "0", "headtail", false}));
+INSTANTIATE_TEST_SUITE_P(Both, ContextForms,
+                         ::testing::Values(Form{4, 1, "allgather", "2", "headtail"}, Form{4, 2, "allgather", "2", "none"},
+                                           Form{4, 1, "allgather", "2", "headtail", false},
+                                           Form{4, 2, "allgather", "2", "headtail", true, true}));
+
+// What queries, keys and values give to the weights of their products, by one step of plain SGD: distances from float64, as
+// shares of their size.
+using Gradients = std::map<std::string, std::vector<double>>;
+
+Gradients gradients_of(const Settings& more, Backend backend) {
+    Settings settings = {{"training.seq_len", "128"},
+                         {"model.dim", "32"},
+                         {"model.n_layers", "1"},
+                         {"model.n_heads", "16"},
+                         {"model.n_kv_heads", "16"},
+                         {"model.head_dim", "8"},
+                         {"optimizer.name", "SGD"},
+                         {"optimizer.lr", "1.0"},
+                         {"optimizer.momentum", "0.0"},
+                         {"optimizer.weight_decay", "0.0"},
+                         {"lr_scheduler.warmup_steps", "0"},
+                         {"training.max_norm", "0.0"},
+                         {"parallelism.data_parallel_shard_degree", "1"}};
+    settings.insert(settings.end(), more.begin(), more.end());
+    const compile::Recipe recipe = small_recipe(settings);
+    const compile::Compiled compiled = compile_recipe(recipe, backend);
+    const Outcome before = run(recipe, compiled, 0), after = run(recipe, compiled, 1);
+    Gradients out;
+    for (const char* of : {"q_proj", "k_proj", "v_proj"}) {
+        const std::string name = fmt::format("model.layers.0.self_attn.{}.weight", of);
+        const std::vector<double>&a = before.weights.at(name), &b = after.weights.at(name);
+        for (size_t i = 0; i < a.size(); ++i) out[of].push_back(a[i] - b[i]);
+    }
+    return out;
+}
+
+double distance(const std::vector<double>& got, const std::vector<double>& want) {
+    double wrong = 0, all = 0;
+    for (size_t i = 0; i < want.size(); ++i) wrong += (got[i] - want[i]) * (got[i] - want[i]), all += want[i] * want[i];
+    return std::sqrt(wrong / all);
+}
+
+TEST(ContextPrecision, SixteenRanksAreAsCloseToFloat64AsOne) {
+    const Settings narrow = {{"training.mixed_precision_param", "bfloat16"}};
+    const auto ranks = [&](const char* method, const char* heads) {
+        Settings s = narrow;
+        s.insert(s.end(), {{"parallelism.context_parallel_degree", "16"},
+                           {"parallelism.context_parallel_rotate_method", method},
+                           {"parallelism.context_parallel_head_degree", heads}});
+        return gradients_of(s, Backend::Cpu);
+    };
+    const Gradients exact = gradients_of({{"training.dtype", "float64"}}, Backend::Reference),
+                    one = gradients_of(narrow, Backend::Cpu);
+    const std::map<std::string, Gradients> forms = {{"gather", ranks("allgather", "0")},
+                                                    {"ring", ranks("alltoall", "0")},
+                                                    {"heads", ranks("ulysses", "0")},
+                                                    {"heads and a gather", ranks("allgather", "4")},
+                                                    {"heads and a ring", ranks("alltoall", "4")}};
+    for (const auto& [name, form] : forms) {
+        for (const auto& [of, want] : exact) {
+            const double of_one = distance(one.at(of), want), of_many = distance(form.at(of), want);
+            EXPECT_LT(of_one, 0.02) << of;
+            EXPECT_LE(of_many, 1.1 * of_one) << name << ", " << of;
         }
-        ++runs;
-        SCOPED_TRACE(fmt::format("seed {}, cp {}\n{}", seed, cp, drawn->recipe.toml()));
-        ASSERT_EQ(compiled.layout.mesh.degree(Axis::cp), cp);
-        ASSERT_EQ(refusal(compiled), "");
-        constexpr int kSteps = 3;
-        const compile::Recipe one = one_rank(drawn->recipe);
-        std::string where;
-        const double far = difference(run(one, Backend::Reference, kSteps), run(drawn->recipe, config, compiled, kSteps), &where);
-        EXPECT_LT(far, 1e-10) << where;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -28,6 +29,7 @@ public:
         degrees();
         model();
         batch();
+        context();
         pipeline();
         partition();
         quantization();
@@ -46,6 +48,8 @@ public:
         recipe_ = recipe;
         degrees();
         set_microbatch(one_of({1, 1, 2}));
+        heads_ = std::get<int64_t>(recipe.model_shape().at("n_heads"));
+        context();
         pipeline();
         for (const char* state : {"weights", "secondary_weights", "gradients", "optimizer"})
             set(fmt::format("partition.{}", state).c_str(), "");
@@ -67,6 +71,8 @@ private:
         set("runtime.debug_fill", chance(0.3));
         set("validation.enable", (splitmix64(seed_) & 1) == 1);  // apart from the draws of everything else
     }
+    // Draws that leave those of everything else as they are.
+    uint64_t apart() { return apart_ = splitmix64(apart_ + 1); }
     int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
     int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
     bool chance(double p) { return static_cast<double>(random_() >> 11) * 0x1p-53 < p; }
@@ -86,10 +92,14 @@ private:
     void set(const char* key, const std::string& v) { recipe_.set(key, v); }
     void set(const char* key, const char* v) { recipe_.set(key, v); }
 
-    // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 alone.
+    // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 alone. It
+    // is not drawn where few targets count, either: the gradient of queries that see one key is nothing but rounding, and Muon
+    // divides by its norm.
     void other_optimizer() {
         const std::string name = one_of<std::string>({"AdamW", "AdamW", "Adam", "SGD", "Muon", "Muon"});
         set("optimizer.name", name == "Muon" && (mixed_ || dtype_ != Dtype::F64) ? "AdamW" : name);
+        if (recipe_.text("optimizer.name") == "Muon" && recipe_.number("debug.synthetic_masked") > 0.5)
+            set("debug.synthetic_masked", 0.0);
         set("optimizer.momentum", one_of({0.0, 0.8, 0.95}));
         set("optimizer.nesterov", chance(0.5));
         set("optimizer.muon_adjust_lr_fn", one_of<std::string>({"match_rms_adamw", "original"}));
@@ -109,12 +119,37 @@ private:
             replicate_ = one_of<int64_t>({1, 1, 1, 2, 2, 3});
             pp_ = one_of<int64_t>({1, 1, 2, 2, 3, 4});
         } while (tp_ * shard_ * replicate_ * pp_ > 12);
+        draw_context_ranks();
         set("parallelism.pipeline_parallel_degree", pp_);
         set("parallelism.tensor_parallel_degree", tp_);
         set("parallelism.data_parallel_shard_degree", shard_);
         set("parallelism.data_parallel_replicate_degree", replicate_);
         sequence_parallel_ = chance(0.6);
         set("parallelism.sequence_parallel", sequence_parallel_);
+        set("parallelism.context_parallel_degree", cp_);
+    }
+
+    // Ranks that share sequences, and room for them among the others.
+    void draw_context_ranks() {
+        constexpr std::array kDegrees = {1, 1, 1, 2, 2, 3, 4, 4, 4};
+        cp_ = kDegrees.at(apart() % kDegrees.size());
+        std::array others = {&replicate_, &shard_, &pp_, &tp_};
+        std::rotate(others.begin(), others.begin() + static_cast<long>(apart() % 4), others.end());
+        for (int64_t* degree : others) {
+            if (tp_ * shard_ * replicate_ * pp_ * cp_ > std::max<int64_t>(12, 4 * cp_)) *degree = 1;
+        }
+    }
+
+    // How context ranks meet, and in which order they have a sequence.
+    void context() {
+        const bool head_tail = apart() % 2 == 0;
+        set("parallelism.context_parallel_load_balancer", head_tail ? "headtail" : "none");
+        const std::vector<std::string> methods = {"allgather", "alltoall", "ulysses"};
+        const bool fits = heads_ % (tp_ * cp_) == 0;
+        const std::string method = methods[apart() % methods.size()];
+        set("parallelism.context_parallel_rotate_method", method == "ulysses" && !fits ? "allgather" : method);
+        const bool some = cp_ == 4 && heads_ % (tp_ * 2) == 0 && method != "ulysses" && apart() % 3 != 0;
+        set("parallelism.context_parallel_head_degree", some ? 2 : 0);
     }
 
     // Under a pipeline this is the size of a microbatch, and local_batch_size says nothing where the global one is given.
@@ -141,7 +176,7 @@ private:
         for (int64_t h : {1, 2, 3, 4, 6, 8}) {
             if (h % tp_ == 0) heads.push_back(h);
         }
-        const int64_t n = one_of(heads);
+        const int64_t n = heads_ = one_of(heads);
         set("model.n_heads", n);
         set("model.head_dim", one_of({2, 4, 6}));
         set("model.dim", between(8, 24));
@@ -167,7 +202,7 @@ private:
         for (int64_t k = 1; k <= heads; ++k) {
             if (heads % k == 0) kv_heads.push_back(k);
         }
-        set("model.n_kv_heads", one_of(kv_heads));
+        set("model.n_kv_heads", chance(0.3) ? 1 : one_of(kv_heads));
         set("model.qk_norm", chance(0.4) ? 1 : 0);
         key_bias_ = chance(0.4);
         set("model.qkv_bias", key_bias_ ? 1 : 0);
@@ -180,6 +215,11 @@ private:
     void batch() {
         int64_t seq = between(4, 12);
         if (sequence_parallel_) seq = std::max(tp_, seq / tp_ * tp_);
+        if (cp_ > 1) {  // two pieces a rank, of whole shares of tensor-parallel ranks
+            const int64_t whole = std::lcm(2 * cp_, sequence_parallel_ ? cp_ * tp_ : 1);
+            seq = std::max(whole, seq / whole * whole);
+        }
+        if (gpt2_ && seq > 12) set("model.n_positions", seq);
         const int64_t local = one_of({1, 1, 2}), whole = local * shard_ * replicate_,
                       microbatches = pp_ > 1 ? one_of<int64_t>({1, 2, 3, pp_ - 1, pp_, 2 * pp_}) : one_of<int64_t>({1, 1, 2, 3});
         const int64_t missing = whole > 1 && chance(0.4) ? between(1, whole - 1) : 0;
@@ -210,9 +250,19 @@ private:
     // Data ranks over which a state can be split that is split over at least `from`.
     std::vector<int64_t> legal_splits(int64_t from) const {
         std::vector<int64_t> legal;
-        for (int64_t n = from; n <= shard_ * replicate_; n += from) {
-            const bool fits = n <= shard_ ? shard_ % n == 0 : n % shard_ == 0 && shard_ * replicate_ % n == 0;
-            if (fits) legal.push_back(n);
+        for (int64_t n = from; n <= cp_ * shard_ * replicate_; n += from) {
+            int64_t left = n;  // of the ranks inside the axis
+            bool fits = true;
+            for (const int64_t axis : {cp_, shard_, replicate_}) {
+                if (left <= axis) {
+                    fits = fits && axis % left == 0;
+                    left = 1;
+                } else {
+                    fits = fits && left % axis == 0;
+                    left /= axis;
+                }
+            }
+            if (fits && left == 1) legal.push_back(n);
         }
         return legal;
     }
@@ -223,16 +273,18 @@ private:
         set("cluster.ranks_per_package", package * tp_), set("cluster.ranks_per_node", node * tp_);
         set("partition.preset",
             one_of({"none", "zero1", "zero1", "zero2", "zero2", "zero3", "default", "mics", "three_level", "three_level"}));
-        if (chance(0.25)) {
+        if (chance(0.3)) {
             set("partition.preset", "zero3");
-            set("partition.secondary_weights", one_of(divisors(shard_)));
+            set("partition.secondary_weights", one_of(divisors(cp_ * shard_)));
             return;
         }
         if (chance(0.6)) return;
         int64_t split = 1;
         for (const char* key : {"partition.weights", "partition.gradients", "partition.optimizer"}) {
             split = one_of(legal_splits(split));
-            set(key, split == shard_ && chance(0.3) ? "shard" : split == node && chance(0.3) ? "node" : std::to_string(split));
+            set(key, split == cp_ * shard_ && chance(0.3) ? "shard"
+                     : split == node && chance(0.3)       ? "node"
+                                                          : std::to_string(split));
         }
     }
 
@@ -269,11 +321,11 @@ private:
     }
 
     std::mt19937_64 random_;
-    uint64_t seed_;
+    uint64_t seed_, apart_ = splitmix64(seed_ + 1);
     Dtype dtype_;
     bool mixed_;
     compile::Recipe recipe_ = plain();
-    int64_t tp_ = 1, shard_ = 1, replicate_ = 1, pp_ = 1;
+    int64_t tp_ = 1, shard_ = 1, replicate_ = 1, pp_ = 1, cp_ = 1, heads_ = 1;
     bool sequence_parallel_ = false, gpt2_ = false, key_bias_ = false;
 };
 
@@ -311,7 +363,8 @@ Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
 compile::Recipe one_rank(const compile::Recipe& recipe) {
     compile::Recipe one = recipe;
     one.set("training.local_batch_size", std::to_string(recipe.integer("training.global_batch_size")));
-    for (const char* axis : {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "pipeline_parallel"}) {
+    for (const char* axis :
+         {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "pipeline_parallel", "context_parallel"}) {
         one.set(fmt::format("parallelism.{}_degree", axis), "1");
     }
     one.set("parallelism.prefetch", "0");

@@ -50,25 +50,32 @@ constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
                                                               "packed products",
                                                               "secondary weights",
                                                               "quantized weights",
-                                                              "validation"};
+                                                              "validation",
+                                                              "context gather",
+                                                              "context ring",
+                                                              "context heads",
+                                                              "context both",
+                                                              "head-tail"};
 
 enum class Recomputed { Nothing, Some, All };
 
 Recomputed recomputed_by(const std::vector<ir::Program>& programs) {
-    bool any = false, rest = false;
-    const auto backward = [&](const ir::Routine& r) {
-        const bool again =
-            std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return op.attrs.contains("recomputed"); });
-        any = any || again;
-        rest = rest || !again || r.port("frame") >= 0;
+    struct Backward {
+        bool again = false, reads = false;  // computes a forward's values again; reads what a forward saved
     };
+    std::vector<Backward> all;  // with its parts
     for (const ir::Program& p : programs) {
         for (const ir::Routine& r : p.routines) {
-            if (r.block == "layer" && (r.kind == ir::RoutineKind::Backward || r.kind == ir::RoutineKind::BackwardInput))
-                backward(r);
+            if (r.block != "layer" || (r.kind != ir::RoutineKind::Backward && r.kind != ir::RoutineKind::BackwardInput)) continue;
+            if (r.part == 0) all.emplace_back();
+            const auto is_again = [](const ir::Op& op) { return op.attrs.contains("recomputed"); };
+            all.back().again = all.back().again || std::any_of(r.ops.begin(), r.ops.end(), is_again);
+            all.back().reads = all.back().reads || r.port("frame") >= 0;
         }
     }
-    return !any ? Recomputed::Nothing : rest ? Recomputed::Some : Recomputed::All;
+    if (std::none_of(all.begin(), all.end(), [](const Backward& b) { return b.again; })) return Recomputed::Nothing;
+    const bool rest = std::any_of(all.begin(), all.end(), [](const Backward& b) { return !b.again || b.reads; });
+    return rest ? Recomputed::Some : Recomputed::All;
 }
 
 // Not all stages have as many blocks.
@@ -100,7 +107,8 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     const auto in_parts = [](const ir::Program& p) {
         return std::any_of(p.routines.begin(), p.routines.end(), [](const ir::Routine& r) { return r.part > 0; });
     };
-    note(Technique::AsyncTensorParallel, std::any_of(draw.compiled.programs.begin(), draw.compiled.programs.end(), in_parts));
+    note(Technique::AsyncTensorParallel, r.flag("parallelism.enable_async_tensor_parallel") && l.sequence_parallel && tp > 1 &&
+                                             std::any_of(draw.compiled.programs.begin(), draw.compiled.programs.end(), in_parts));
     note(Technique::FewKvHeads, kv_heads < tp);
     note(Technique::DpShard, l.mesh.degree(mesh::Axis::dp_shard) > 1);
     note(Technique::DpReplicate, l.mesh.degree(mesh::Axis::dp_replicate) > 1);
@@ -131,6 +139,12 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::SecondaryWeights, l.partition.secondary > 0);
     note(Technique::QuantizedWeights, l.partition.weights > 1 && r.text("partition.quantized_weights") == "int8");
     note(Technique::Validation, draw.compiled.programs[0].entry(ir::EntryKind::Eval) != nullptr);
+    const int64_t cp = l.mesh.degree(mesh::Axis::cp), on_heads = l.context.on_heads;
+    note(Technique::ContextGather, cp > 1 && on_heads < cp && !l.context.ring);
+    note(Technique::ContextRing, l.context.ring);
+    note(Technique::ContextHeads, cp > 1 && on_heads == cp);
+    note(Technique::ContextBoth, on_heads > 1 && on_heads < cp);
+    note(Technique::HeadTail, l.head_tail > 1);
     note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));
@@ -155,6 +169,10 @@ std::string_view impossible(Technique a, Technique b) {
     if (a > b) std::swap(a, b);
     const auto is_optimizer = [](Technique t) { return t == Technique::Adam || t == Technique::Sgd || t == Technique::Muon; };
     if (a != b && is_optimizer(a) && is_optimizer(b)) return "a recipe has one optimizer";
+    const auto is_context = [](Technique t) { return t >= Technique::ContextGather && t <= Technique::ContextHeads; };
+    if (a != b && is_context(a) && is_context(b)) return "context ranks meet in one form";
+    if (a == Technique::ContextHeads && (b == Technique::ContextBoth || b == Technique::HeadTail))
+        return "all of a sequence's ranks are on heads";
     if (a == Technique::Recompute && b == Technique::SelectiveRecompute) return "all is computed again, or some";
     const auto is_llama = [](Technique t) {
         return t == Technique::FewKvHeads || t == Technique::QkNorm || t == Technique::QkvBias || t == Technique::SlidingWindow ||
@@ -162,7 +180,12 @@ std::string_view impossible(Technique a, Technique b) {
     };
     const auto is_gpt = [](Technique t) { return t == Technique::Gpt || t == Technique::Dropout; };
     if ((is_llama(a) && is_gpt(b)) || (is_gpt(a) && is_llama(b))) return "of different models";
-    const auto needs_gathers = [](Technique t) { return t == Technique::Prefetch || t == Technique::KeptGathered; };
+    const auto needs_gathers = [](Technique t) {
+        return t == Technique::Prefetch || t == Technique::KeptGathered || t == Technique::SecondaryWeights ||
+               t == Technique::QuantizedWeights;
+    };
+    const auto is_of_tensor = [](Technique t) { return t <= Technique::FewKvHeads || t == Technique::PaddedVocab; };
+    if (is_of_tensor(a) && b == Technique::QuantizedWeights) return "blocks of int8 are not those of one rank";
     if ((a == Technique::Zero1 || a == Technique::Zero2) && needs_gathers(b)) return "whole weights are never gathered";
     if (a == Technique::Zero1 && b == Technique::ReducedOnce) return "whole gradients are reduced once in any case";
     return "";

@@ -52,9 +52,14 @@ enum class Technique {
     PackedProducts,
     SecondaryWeights,
     QuantizedWeights,
-    Validation
+    Validation,
+    ContextGather,  // of keys and values
+    ContextRing,
+    ContextHeads,  // all context ranks exchange sequence for heads
+    ContextBoth,   // some do, and the others gather or are a ring
+    HeadTail
 };
-constexpr int kTechniques = 42;
+constexpr int kTechniques = 47;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

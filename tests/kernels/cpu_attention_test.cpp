@@ -22,6 +22,8 @@ namespace baseline {
 extern const Typed<Attention> attention;
 extern const Typed<AttentionBackward> attention_backward;
 extern const Typed<Attention> attention_row;
+extern const Typed<AttentionBlock> attention_block;
+extern const Typed<AttentionBlockBackward> attention_block_backward;
 }  // namespace baseline
 
 namespace {
@@ -333,6 +335,181 @@ TEST(CpuAttention, AmxMatchesDouble) {
     }
 }
 
+// Attention over all keys by blocks of a ring. Block i has the keys [cuts[i], cuts[i + 1]) of each sequence; they come in the
+// given order.
+struct Ring {
+    std::vector<int64_t> cuts;
+    std::vector<size_t> order;
+};
+
+template <class E>
+std::vector<E> keys_of(const std::vector<E>& all, const AttentionShape& s, int64_t begin, int64_t end) {
+    const int64_t row = static_cast<int64_t>(all.size()) / (s.batch * s.kv_seq);
+    std::vector<E> out;
+    for (int64_t b = 0; b < s.batch; ++b)
+        out.insert(out.end(), all.begin() + (b * s.kv_seq + begin) * row, all.begin() + (b * s.kv_seq + end) * row);
+    return out;
+}
+void put_keys(std::vector<float>& all, const AttentionShape& s, int64_t begin, int64_t end, const std::vector<float>& part) {
+    const int64_t row = static_cast<int64_t>(all.size()) / (s.batch * s.kv_seq), n = (end - begin) * row;
+    for (int64_t b = 0; b < s.batch; ++b) std::copy_n(part.begin() + b * n, n, all.begin() + (b * s.kv_seq + begin) * row);
+}
+
+template <class T>
+Outputs run_ring(ThreadPool& pool, const AttentionShape& s, const Inputs& x, const Ring& ring, AttentionBlock<T>* forward,
+                 AttentionBlockBackward<T>* backward, AttentionKernel kernel = AttentionKernel::floats) {
+    const auto stored = [](const std::vector<float>& v) { return std::vector<T>(v.begin(), v.end()); };
+    const std::vector<T> q = stored(x.q), d_out = stored(x.d_out);
+    Outputs r;
+    r.out.assign(q.size(), NAN), r.d_q = r.out, r.lse.assign(q.size() / s.head_dim, NAN);
+    r.d_k.assign(x.k.size(), NAN), r.d_v = r.d_k;
+    const auto each_block = [&](const auto& visit) {
+        for (size_t i = 0; i < ring.order.size(); ++i) {
+            const int64_t begin = ring.cuts[ring.order[i]], end = ring.cuts[ring.order[i] + 1];
+            AttentionShape part = s;
+            part.kv_seq = end - begin;
+            const std::vector<int32_t> pos = keys_of(x.kv_pos, s, begin, end), doc = keys_of(x.kv_doc, s, begin, end);
+            AttentionMask mask = x.mask();
+            mask.kv_pos = pos.data(), mask.kv_doc = doc.data();
+            visit(part, mask, i == 0 ? RingBlock::first : RingBlock::later, stored(keys_of(x.k, s, begin, end)),
+                  stored(keys_of(x.v, s, begin, end)), begin, end);
+        }
+    };
+    each_block([&](const AttentionShape& part, const AttentionMask& mask, RingBlock block, const std::vector<T>& k,
+                   const std::vector<T>& v, int64_t, int64_t) {
+        const AlignedBytes workspace(attention_workspace_bytes(part, pool.threads(), kernel));
+        forward(pool, part, mask, block, q.data(), k.data(), v.data(), r.out.data(), r.lse.data(), workspace.data.get());
+    });
+    const std::vector<T> out = stored(r.out);
+    each_block([&](const AttentionShape& part, const AttentionMask& mask, RingBlock block, const std::vector<T>& k,
+                   const std::vector<T>& v, int64_t begin, int64_t end) {
+        std::vector<float> d_k(k.size(), NAN), d_v(k.size(), NAN);
+        const AlignedBytes workspace(attention_block_backward_workspace_bytes(part, pool.threads(), kernel));
+        backward(pool, part, mask, block, q.data(), k.data(), v.data(), out.data(), r.lse.data(), d_out.data(), r.d_q.data(),
+                 d_k.data(), d_v.data(), workspace.data.get());
+        put_keys(r.d_k, s, begin, end, d_k), put_keys(r.d_v, s, begin, end, d_v);
+    });
+    return r;
+}
+Outputs run_ring(ThreadPool& pool, const AttentionShape& s, const Inputs& x, const Ring& ring) {
+    return run_ring<float>(pool, s, x, ring, attention_block, attention_block_backward);
+}
+
+// One to four blocks of any sizes, in any order.
+Ring any_ring(int64_t keys, std::mt19937& rng) {
+    Ring ring{{0, keys}, {}};
+    for (uint64_t more = rng() % 4; more > 0; --more) {
+        const auto cut = static_cast<int64_t>(rng() % static_cast<uint64_t>(keys));
+        if (std::find(ring.cuts.begin(), ring.cuts.end(), cut) == ring.cuts.end()) ring.cuts.push_back(cut);
+    }
+    std::sort(ring.cuts.begin(), ring.cuts.end());
+    for (size_t i = 0; i + 1 < ring.cuts.size(); ++i) ring.order.push_back(i);
+    std::shuffle(ring.order.begin(), ring.order.end(), rng);
+    return ring;
+}
+
+TEST(CpuAttention, BlocksOfARingAreAttentionOverAllKeys) {
+    std::mt19937 rng(11);
+    ThreadPool one(1), two(2), three(3);
+    for (int round = 0; round < 4; ++round) {
+        for (const Case& c : kCases) {
+            const Ring ring = any_ring(c.shape.kv_seq, rng);
+            SCOPED_TRACE(::testing::Message()
+                         << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim " << c.shape.head_dim << " mask "
+                         << static_cast<int>(c.mask) << " cut at " << ::testing::PrintToString(ring.cuts) << ", order "
+                         << ::testing::PrintToString(ring.order));
+            const Inputs x = make_inputs(c, rng);
+            const Results want = reference(c.shape, x);
+            const Outputs first = run_ring(one, c.shape, x, ring);
+            expect_matches(want, first);
+            for (ThreadPool* pool : {&two, &three}) {
+                const Outputs got = run_ring(*pool, c.shape, x, ring);
+                expect_matches(want, got);
+                const bool same = first.out == got.out && first.lse == got.lse && first.d_q == got.d_q;
+                EXPECT_TRUE(same) << "bits depend on the number of threads";
+            }
+            expect_matches(want,
+                           run_ring<float>(two, c.shape, x, ring, baseline::attention_block, baseline::attention_block_backward));
+        }
+    }
+}
+
+// Keys that no query sees leave sums as they are, to the bit, and have gradients of zero.
+TEST(CpuAttention, ABlockThatNobodySeesChangesNothing) {
+    std::mt19937 rng(12);
+    ThreadPool pool(2);
+    for (const bool other_document : {true, false}) {
+        const AttentionShape s{2, 130, 260, 1, 2, 24, 0.2f};
+        Inputs x = make_inputs({s, Mask::causal}, rng);
+        for (size_t i = 0; i < x.kv_pos.size(); ++i) {
+            const bool hidden = i % static_cast<size_t>(s.kv_seq) >= 130;
+            if (hidden && other_document) x.kv_doc[i] = 7;
+            else x.kv_pos[i] = hidden ? 1000 : x.kv_pos[i];
+        }
+        const Ring without{{0, 130}, {0}}, last{{0, 130, 260}, {0, 1}}, first{{0, 130, 260}, {1, 0}}, alone{{130, 260}, {0}};
+        const Outputs want = run_ring(pool, s, x, without), behind = run_ring(pool, s, x, last),
+                      before = run_ring(pool, s, x, first), nothing = run_ring(pool, s, x, alone);
+        for (const Outputs* got : {&behind, &before}) {
+            EXPECT_TRUE(got->out == want.out && got->lse == want.lse && got->d_q == want.d_q);
+            for (const auto& [all, of] : {std::pair{&want.d_k, &got->d_k}, {&want.d_v, &got->d_v}}) {
+                EXPECT_EQ(keys_of(*all, s, 0, 130), keys_of(*of, s, 0, 130));
+                for (const float v : keys_of(*of, s, 130, 260)) EXPECT_EQ(v, 0);
+            }
+        }
+        for (const std::vector<float>* zeros : {&nothing.out, &nothing.d_q})
+            for (const float v : *zeros) EXPECT_EQ(v, 0);
+        for (const float v : nothing.lse) EXPECT_EQ(v, -std::numeric_limits<float>::infinity());
+    }
+}
+
+// Stored as bfloat16, sixteen blocks: a result that is rounded between blocks, or gradients that are, would be several times as
+// far. delta is of the rounded result.
+TEST(CpuAttention, SixteenBlocksOfBfloat16AreAsPreciseAsOne) {
+    std::mt19937 rng(13);
+    ThreadPool pool(2);
+    const AttentionShape s{1, 512, 512, 2, 2, 64, 0.125f};
+    Inputs x = make_inputs({s, Mask::causal}, rng);
+    round_to_bf16(x);
+    const Results want = reference(s, x);
+    Ring ring{{0}, {}};
+    for (int64_t i = 0; i < 16; ++i) ring.cuts.push_back((i + 1) * 32), ring.order.push_back(static_cast<size_t>(15 - i));
+    const auto hold = [&](const Outputs& one, const Outputs& got, double exact, double rounded) {
+        EXPECT_LT(relative_error(want.out, got.out), exact);
+        EXPECT_LT(relative_error(want.d_v, got.d_v), exact);
+        EXPECT_LT(relative_error(want.d_q, got.d_q), rounded);
+        EXPECT_LT(relative_error(want.d_k, got.d_k), rounded);
+        expect_near(want.lse, got.lse, 2e-6, "lse");
+        EXPECT_LT(relative_error(want.d_q, got.d_q), 1.1 * relative_error(want.d_q, one.d_q));
+        EXPECT_LT(relative_error(want.d_k, got.d_k), 1.1 * relative_error(want.d_k, one.d_k));
+    };
+    const auto floats = [&] { return run<Bf16>(pool, s, x, attention, attention_backward); };
+    hold(floats(), run_ring<Bf16>(pool, s, x, ring, attention_block, attention_block_backward), 1e-5, 1e-3);
+    if (has_amx())
+        hold(run_amx(pool, s, x),
+             run_ring<Bf16>(pool, s, x, ring, attention_block_amx, attention_block_backward_amx, AttentionKernel::amx), 0.003,
+             0.005);
+}
+
+TEST(CpuAttention, BlocksByAmxMatchDouble) {
+    if (!has_amx()) GTEST_SKIP() << "this processor has no AMX";
+    std::mt19937 rng(14);
+    ThreadPool one(1), two(2);
+    for (const Case& c : kCases) {
+        Inputs x = make_inputs(c, rng);
+        round_to_bf16(x);
+        const Results want = reference(c.shape, x);
+        for (ThreadPool* pool : {&one, &two}) {
+            const Outputs got = run_ring<Bf16>(*pool, c.shape, x, any_ring(c.shape.kv_seq, rng), attention_block_amx,
+                                               attention_block_backward_amx, AttentionKernel::amx);
+            expect_near(want.lse, got.lse, 2e-6, "lse");
+            expect_near(want.out, got.out, 0.006, "out");
+            expect_near(want.d_q, got.d_q, 0.02, "d_q");
+            expect_near(want.d_k, got.d_k, 0.02, "d_k");
+            expect_near(want.d_v, got.d_v, 0.02, "d_v");
+        }
+    }
+}
+
 // What is chosen without a table; one query a sequence has a kernel of its own.
 TEST(CpuAttention, AmxIsTheFirstChoiceForBfloat16WhereItIs) {
     std::vector<std::string> forward, backward;
@@ -345,6 +522,15 @@ TEST(CpuAttention, AmxIsTheFirstChoiceForBfloat16WhereItIs) {
     EXPECT_EQ(forward[0], "cpu.attention_row");
     EXPECT_EQ(forward[1], has_amx() ? "cpu.attention_amx" : "cpu.attention");
     EXPECT_EQ(backward.at(0), has_amx() ? "cpu.attention_backward_amx" : "cpu.attention_backward");
+    // Blocks of a ring give float32 of any type: three kernels of float come first.
+    for (const std::string op : {"attention_block", "attention_block_backward"}) {
+        std::vector<std::string> blocks;
+        for (const ops::KernelEntry& e : cpu_catalog(1).entries) {
+            if (e.op == op && e.dtype == Dtype::F32) blocks.push_back(e.kernel);
+        }
+        EXPECT_EQ(blocks.at(0), "cpu." + op);
+        EXPECT_EQ(blocks.at(3), "cpu." + op + (has_amx() ? "_amx" : ""));
+    }
 }
 
 TEST(CpuAttention, RowsAgainstACacheMatchDouble) {

@@ -248,6 +248,97 @@ TEST(GpuAttention, OfFewQueriesAgreesWithDouble) {
     hold_to_double<Bf16>({{"an odd head", shape(1, 1, 600, 1, 2, 20)}}, 0x1p-7);
 }
 
+// Keys [begin, end) of each sequence, as a block has them.
+template <class T>
+Operands<T> keys_of(const Case& c, const Operands<T>& x, int64_t begin, int64_t end) {
+    const AttentionShape& s = c.shape;
+    Operands<T> block = x;
+    block.k.clear(), block.v.clear(), block.kv_pos.clear(), block.kv_doc.clear();
+    const int64_t width = s.kv_heads * s.head_dim;
+    for (int64_t b = 0; b < s.batch; ++b) {
+        const auto append = [&](auto& to, const auto& from, int64_t each) {
+            to.insert(to.end(), from.begin() + (b * s.kv_seq + begin) * each, from.begin() + (b * s.kv_seq + end) * each);
+        };
+        append(block.k, x.k, width), append(block.v, x.v, width);
+        append(block.kv_pos, x.kv_pos, 1), append(block.kv_doc, x.kv_doc, 1);
+    }
+    return block;
+}
+
+// The sums of all blocks: gradients of keys and values in the order of the sequence, everything as float.
+template <class T>
+Results<float> run_in_blocks(const Case& c, const Operands<T>& x, const std::vector<int64_t>& borders, Results<T>& stored) {
+    const AttentionShape& s = c.shape;
+    Results<float> r;
+    r.out.resize(x.q.size(), NAN), r.lse.resize(x.q.size() / static_cast<size_t>(s.head_dim), NAN);
+    const auto each = [&](auto f) {
+        for (size_t i = 0; i + 1 < borders.size(); ++i) {
+            Case block = c;
+            block.shape.kv_seq = borders[i + 1] - borders[i];
+            const Operands<T> y = keys_of(c, x, borders[i], borders[i + 1]);
+            AttentionMask mask = mask_of(block, y);
+            f(block.shape, y, mask, borders[i], i > 0);
+        }
+    };
+    each([&](const AttentionShape& b, const Operands<T>& y, const AttentionMask& mask, int64_t, bool carries) {
+        Workspace workspace(attention_block_workspace_bytes(b, carries));
+        attention_block(nullptr, b, mask, y.q.data(), y.k.data(), y.v.data(), carries, r.out.data(), r.lse.data(),
+                        workspace.get());
+    });
+    stored.out.clear();
+    for (const float x_out : r.out) stored.out.push_back(T(x_out));
+    r.d_q.resize(x.q.size(), NAN), r.d_k.resize(x.k.size(), NAN), r.d_v.resize(x.v.size(), NAN);
+    each([&](const AttentionShape& b, const Operands<T>& y, const AttentionMask& mask, int64_t begin, bool carries) {
+        std::vector<float> d_k(y.k.size(), NAN), d_v(y.v.size(), NAN);
+        Workspace workspace(attention_backward_workspace_bytes(b));
+        attention_block_backward(nullptr, b, mask, y.q.data(), y.k.data(), y.v.data(), stored.out.data(), r.lse.data(),
+                                 y.d_out.data(), carries, r.d_q.data(), d_k.data(), d_v.data(), workspace.get());
+        const int64_t width = b.kv_heads * b.head_dim;
+        for (int64_t i = 0; i < b.batch; ++i) {
+            for (auto [from, to] : {std::pair{&d_k, &r.d_k}, std::pair{&d_v, &r.d_v}})
+                std::copy_n(from->begin() + i * b.kv_seq * width, b.kv_seq * width, to->begin() + (i * s.kv_seq + begin) * width);
+        }
+    });
+    return r;
+}
+
+template <class T>
+void hold_blocks_to_double(const std::vector<Case>& cases, double tolerance) {
+    for (const Case& c : cases) {
+        const Operands<T> x = operands_of<T>(c, 5);
+        const int64_t n = c.shape.kv_seq;
+        for (const std::vector<int64_t>& borders :
+             {std::vector<int64_t>{0, n}, std::vector<int64_t>{0, n / 3, n}, std::vector<int64_t>{0, 1, n / 2, n - 3, n}}) {
+            emulator::set_order(Order::Ascending);
+            Results<T> stored;
+            const Results<float> got = run_in_blocks(c, x, borders, stored);
+            const Results<double> want = exact(c, x, stored.out);
+            EXPECT_LE(error(got.out, want.out), tolerance) << c.name << " in " << borders.size() - 1;
+            EXPECT_LE(error(got.lse, want.lse), 1e-5) << c.name;
+            EXPECT_LE(error(got.d_q, want.d_q), tolerance) << c.name;
+            EXPECT_LE(error(got.d_k, want.d_k), tolerance) << c.name;
+            EXPECT_LE(error(got.d_v, want.d_v), tolerance) << c.name;
+            emulator::set_order(Order::Shuffled, 11);
+            const Results<float> other = run_in_blocks(c, x, borders, stored);
+            EXPECT_TRUE(same_bits(got.out, other.out) && same_bits(got.lse, other.lse) && same_bits(got.d_q, other.d_q) &&
+                        same_bits(got.d_k, other.d_k) && same_bits(got.d_v, other.d_v))
+                << c.name << ": another order of warps gives other bits";
+        }
+    }
+    emulator::set_order(Order::Ascending);
+}
+
+TEST(GpuAttention, InBlocksOfKeysAgreesWithDouble) {
+    hold_blocks_to_double<Bf16>({kNarrow[1], kNarrow[2], kNarrow[3], kNarrow[6], kNarrow[9], kNarrow[10]}, 0x1p-6);
+    hold_blocks_to_double<F16>({kNarrow[4]}, 0x1p-9);
+    hold_blocks_to_double<float>({{"a group of 3", shape(1, 50, 50, 1, 3, 64), 2},
+                                  {"a window, dropout", shape(1, 70, 70, 1, 1, 128, 20), 1, 0.3},
+                                  {"queries without keys", shape(1, 40, 40, 1, 1, 8), 1, 0, 35}},
+                                 1e-5);
+    hold_blocks_to_double<Bf16>(
+        {{"an odd head", shape(1, 50, 50, 2, 2, 20), 2, 0.1}, {"few queries", shape(1, 3, 900, 1, 2, 64), 1, 0.2}}, 0x1p-6);
+}
+
 // What no query of a block sees is not read: it may hold anything.
 template <class T>
 void expect_hidden_tiles_unread(int64_t d) {

@@ -11,7 +11,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kQ = "batch seq kv_heads group head_dim", kK = "batch kv_seq kv_heads head_dim", kRows = "batch seq",
-                  kNewK = "batch seq kv_heads head_dim", kQkv = "batch seq qkv kv_heads head_dim", kKeys = "batch kv_seq";
+                  kNewK = "batch seq kv_heads head_dim", kQkv = "batch seq qkv kv_heads head_dim", kKeys = "batch kv_seq",
+                  kLse = "batch seq kv_heads group";
 
 Operand fixed(const std::string& dims, Fill fill = Fill::Normal) { return {dims, fill, false}; }
 OpResult final_of(const std::string& dims) { return {dims, -1, false}; }
@@ -19,6 +20,79 @@ OpResult final_of(const std::string& dims) { return {dims, -1, false}; }
 ir::Attrs rope(int64_t sign, double factor) {
     return {{"sign", sign},           {"theta", 10000.0},        {"factor", factor},
             {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", 32.0}};
+}
+
+// Blocks of a ring's attention: what the first one takes and what later ones go on with.
+struct BlockCase {
+    std::string name;
+    std::vector<Operand> masks;
+    ir::Attrs attrs;
+    std::vector<Operand> noise = {};
+    std::string split = "";
+    std::map<std::string, int64_t> sizes = {};
+};
+void add_block(std::vector<OpCase>& cases, const BlockCase& c, Fill outputs, Fill log_sums) {
+    const auto part = [&](std::string kind, std::vector<Operand> in, std::vector<Operand> carry, std::vector<OpResult> out) {
+        in.insert(in.end(), c.noise.begin(), c.noise.end());
+        for (size_t i = 0; i < carry.size(); ++i) out[i].operand = static_cast<int>(in.size() + i);
+        in.insert(in.end(), carry.begin(), carry.end());
+        ir::Attrs attrs = c.attrs;
+        attrs["hops"] = int64_t{3}, attrs["shift"] = int64_t{carry.empty() ? 0 : 2};
+        cases.push_back({c.name, kind, in, out, attrs, c.split, c.sizes});
+    };
+    std::vector<Operand> in = {fixed(kQ), fixed(kK), fixed(kK)};
+    in.insert(in.end(), c.masks.begin(), c.masks.end());
+    const bool carries = outputs != Fill::Normal;
+    const std::vector<Operand> carry = {fixed(kQ, outputs), fixed(kLse, log_sums)}, sum = {fixed(kQ)}, none;
+    part("attention_block", in, carries ? carry : none, {final_of(kQ), final_of(kLse)});
+    in.insert(in.begin(), fixed(kQ));
+    in.insert(in.end(), {fixed(kQ), fixed(kLse, log_sums == Fill::NoLogSums ? log_sums : Fill::Normal)});
+    part("attention_block_backward", in, carries ? sum : none, {final_of(kQ), final_of(kK), final_of(kK)});
+}
+
+std::vector<OpCase> block_cases() {
+    const ir::Attrs whole = {{"scale", 0.4}, {"window", int64_t{0}}}, windowed = {{"scale", 0.4}, {"window", int64_t{2}}},
+                    soft = {{"scale", 0.1}, {"window", int64_t{0}}}, wide_window = {{"scale", 0.1}, {"window", int64_t{70}}},
+                    one = {{"scale", 0.1}, {"window", int64_t{0}}, {"one_document", int64_t{1}}, {"head_tail", int64_t{3}}};
+    const auto dropping = [](ir::Attrs attrs) {
+        attrs["dropout"] = 0.3, attrs["rng_key"] = int64_t{12345};
+        return attrs;
+    };
+    const auto masks = [](Fill queries, Fill keys, Fill documents) {
+        return std::vector<Operand>{fixed(kRows, queries), fixed(kKeys, keys), fixed(kRows, documents), fixed(kKeys, documents)};
+    };
+    const std::vector<Operand> mixed = masks(Fill::Positions, Fill::Positions, Fill::Documents),
+                               hidden = masks(Fill::Positions, Fill::Later, Fill::Documents),
+                               seen = masks(Fill::Later, Fill::Counted, Fill::Zero),
+                               causal = masks(Fill::Counted, Fill::Counted, Fill::Zero), noise = {fixed(kRows, Fill::Noise)};
+    const auto sizes = [](int64_t seq, int64_t keys, int64_t group, int64_t head_dim) {
+        return std::map<std::string, int64_t>{{"batch", 1},    {"seq", seq},     {"kv_seq", keys},
+                                              {"kv_heads", 2}, {"group", group}, {"head_dim", head_dim}};
+    };
+    std::vector<OpCase> cases;
+    const auto first = [&](const BlockCase& c) { add_block(cases, c, Fill::Normal, Fill::Normal); };
+    const auto later = [&](const BlockCase& c) { add_block(cases, c, Fill::Outputs, Fill::LogSums); };
+    const auto after_nothing = [&](const BlockCase& c) { add_block(cases, c, Fill::NoOutputs, Fill::NoLogSums); };
+    first({"first", mixed, whole});
+    first({"first_in_a_window", mixed, windowed});
+    first({"first_hidden", hidden, whole});
+    first({"first_dropped", mixed, dropping(whole), noise});
+    first({"first_200_128", causal, one, {}, "", sizes(200, 200, 2, 128)});
+    first({"first_of_more_keys", seen, soft, {}, "", sizes(70, 200, 2, 64)});
+    later({"later", mixed, whole});
+    later({"later_in_a_window", mixed, windowed});
+    later({"later_hidden", hidden, whole});
+    later({"later_seen", seen, whole});
+    later({"later_dropped", mixed, dropping(windowed), noise});
+    later({"later_dropped_on_half_of_the_heads", mixed, dropping(whole), noise, "kv_heads"});
+    later({"later_of_fewer_keys", causal, soft, {}, "", sizes(200, 72, 1, 128)});
+    later({"later_of_more_keys", causal, wide_window, {}, "", sizes(72, 264, 2, 64)});
+    later({"later_of_one_key", mixed, whole, {}, "", sizes(9, 1, 3, 6)});
+    after_nothing({"after_nothing_hidden", hidden, whole});
+    after_nothing({"after_nothing_hidden_200_64", hidden, dropping(soft), noise, "", sizes(200, 136, 1, 64)});
+    add_block(cases, {"after_nothing", mixed, whole}, Fill::NoOutputs, Fill::NoLogSums);
+    cases.pop_back();  // no backward: where a query sees a key, its sum of all blocks is finite
+    return cases;
 }
 
 std::vector<OpCase> make_cases() {
@@ -487,7 +561,11 @@ std::vector<std::string> words(const std::string& text) {
 }  // namespace
 
 const std::vector<OpCase>& op_cases() {
-    static const std::vector<OpCase> cases = make_cases();
+    static const std::vector<OpCase> cases = [] {
+        std::vector<OpCase> all = make_cases();
+        for (OpCase& c : block_cases()) all.push_back(std::move(c));
+        return all;
+    }();
     return cases;
 }
 
@@ -510,7 +588,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     r.dims.push_back({"qkv", qkv, qkv, ir::DimRole::Qkv});
     r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"int8", kInt8, kInt8});
     r.dims.push_back({"int4", kInt4, kInt4});
-    r.dims[r.dim("kv_seq")].size = r.dims[r.dim("kv_seq")].valid = r.dims[r.dim("seq")].size;
+    if (ir::Dim& keys = r.dims[r.dim("kv_seq")]; !c.sizes.contains("kv_seq")) keys.size = keys.valid = r.dims[r.dim("seq")].size;
     ops::Builder b(r);
     const auto dims = [&](const std::string& text) {
         std::vector<ir::DimId> out;
@@ -521,7 +599,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     for (size_t i = 0; i < c.in.size(); ++i) {
         const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions ||
                          c.in[i].fill == Fill::Counted || c.in[i].fill == Fill::Places || c.in[i].fill == Fill::Documents ||
-                         c.in[i].fill == Fill::Zero || c.in[i].fill == Fill::Noise;
+                         c.in[i].fill == Fill::Zero || c.in[i].fill == Fill::Later || c.in[i].fill == Fill::Noise;
         const bool updated =
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
@@ -582,7 +660,12 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Targets: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(random() % vocab); break;
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
             case Fill::Counted: out[i] = static_cast<double>(i % row); break;
-            case Fill::Zero: out[i] = 0; break;
+            case Fill::Later: out[i] = static_cast<double>(1000 + i % row); break;
+            case Fill::Zero:
+            case Fill::NoOutputs: out[i] = 0; break;
+            case Fill::LogSums: out[i] = i % 3 == 1 ? -kInfinity : uniform; break;
+            case Fill::Outputs: out[i] = i / row % 3 == 1 ? 0 : uniform; break;
+            case Fill::NoLogSums: out[i] = -kInfinity; break;
             case Fill::Places: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(row - 1 - i % row); break;
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
             case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;

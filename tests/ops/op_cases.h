@@ -12,8 +12,28 @@
 namespace lockstep::testing {
 
 // Places: of tokens in a cache, all different; -1 for some, which are written nowhere.
-// Counted: positions of one document; its number is Zero.
-enum class Fill { Normal, Positive, Ids, Targets, Positions, Counted, Places, Documents, Zero, Noise, Control, Quantized, Count };
+// Counted: positions of one document; its number is Zero. Later: positions behind all of those.
+// LogSums and Outputs: of attention so far, of which some rows have seen nothing; NoLogSums and NoOutputs: none has.
+enum class Fill {
+    Normal,
+    Positive,
+    Ids,
+    Targets,
+    Positions,
+    Counted,
+    Later,
+    Places,
+    Documents,
+    Zero,
+    Noise,
+    LogSums,
+    Outputs,
+    NoLogSums,
+    NoOutputs,
+    Control,
+    Quantized,
+    Count
+};
 
 struct Operand {
     std::string dims;  // names, blank between them

@@ -49,6 +49,33 @@ const ir::Attrs kRope = {{"sign", int64_t{1}},      {"theta", 1e4},
                          {"factor", 1.0},           {"low_freq_factor", 1.0},
                          {"high_freq_factor", 4.0}, {"original_positions", 8192.0}};
 
+ir::Attrs block_attrs(int64_t shift, ir::Attrs more = {}) {
+    more.insert({{"shift", shift}, {"hops", int64_t{2}}, {"scale", 1.0}, {"window", int64_t{0}}});
+    return more;
+}
+constexpr const char *kOfQueries = "batch seq kv_heads group head_dim", *kOfKeys = "batch hidden kv_heads head_dim",
+                     *kOfRows = "batch seq kv_heads group";
+// Operands of the first block of a ring, whose keys are along `hidden`.
+std::vector<std::string> of_block(std::vector<std::string> more = {}) {
+    std::vector<std::string> in = {kOfQueries,         kOfKeys,         kOfKeys,           "i32 batch seq",
+                                   "i32 batch hidden", "i32 batch seq", "i32 batch hidden"};
+    in.insert(in.end(), more.begin(), more.end());
+    return in;
+}
+std::vector<std::string> of_block_backward(std::vector<std::string> more = {}) {
+    std::vector<std::string> in = of_block({kOfQueries, kOfRows});
+    in.insert(in.begin(), kOfQueries);
+    in.insert(in.end(), more.begin(), more.end());
+    return in;
+}
+std::vector<std::string> with(std::vector<std::string> dims, size_t i, const char* other) {
+    dims[i] = other;
+    return dims;
+}
+const std::vector<std::string> kBlockResults = {kOfQueries, kOfRows}, kBlockGradients = {kOfQueries, kOfKeys, kOfKeys};
+constexpr const char* kCountsOfBlock =
+    "takes 7 operands, noise where it drops, and behind the first block the 2 results that it goes on";
+
 constexpr const char* kNotQkv = "y, z and { are not the queries, keys and values of rows [qkv = group + 2, kv_heads, head_dim]";
 const std::vector<std::string> kSplit = {"seq kv_heads group head_dim", "seq kv_heads head_dim", "seq kv_heads head_dim"};
 
@@ -294,6 +321,44 @@ const Refusal kRefusals[] = {
      {"batch seq qkv kv_heads head_dim", "batch seq", "batch seq"},
      kAttentionAttrs,
      "gives one row for one row"},
+    {"attention_block", of_block(), {kOfQueries}, block_attrs(0), "takes -1 operands and gives 2 results, not 7 and 1"},
+    {"attention_block", of_block(), kBlockResults, kAttentionAttrs, "needs the attribute shift"},
+    {"attention_block", of_block(), kBlockResults, block_attrs(0, {{"any_order", int64_t{1}}}), "has no attribute any_order"},
+    {"attention_block", of_block(), kBlockResults, block_attrs(2), "its shift 2 is not below its hops 2"},
+    {"attention_block", of_block(), kBlockResults, block_attrs(-1), "its shift -1 is not below its hops 2"},
+    {"attention_block", of_block(), kBlockResults, block_attrs(0, {{"head_tail", int64_t{0}}}), "head_tail is a number of ranks"},
+    {"attention_block", of_block({kOfQueries, kOfRows}), kBlockResults, block_attrs(0), kCountsOfBlock},
+    {"attention_block", of_block(), kBlockResults, block_attrs(1), kCountsOfBlock},
+    {"attention_block", of_block({"i32 batch seq"}), kBlockResults, block_attrs(0), kCountsOfBlock},
+    {"attention_block", of_block({kOfQueries, kOfRows}), kBlockResults, block_attrs(1),
+     "goes on with result 0 elsewhere than it reads it"},
+    {"attention_block", of_block({"batch seq"}), kBlockResults, block_attrs(0, kDrop), "the noise is int32"},
+    {"attention_block", of_block({"i32 batch seq"}), kBlockResults, block_attrs(0, {{"dropout", 0.1}}),
+     "needs the attribute rng_key"},
+    {"attention_block", of_block({"i32 seq"}), kBlockResults, block_attrs(0, kDrop), "operand 7 is one number a token"},
+    {"attention_block", with(of_block(), 4, "batch hidden"), kBlockResults, block_attrs(0), "positions and documents are int32"},
+    {"attention_block", with(of_block(), 4, "i32 batch seq"), kBlockResults, block_attrs(0), "operand 4 is one number a token"},
+    {"attention_block", with(of_block(), 2, "batch seq kv_heads head_dim"), kBlockResults, block_attrs(0),
+     "b and c must have the same dims"},
+    {"attention_block", with(of_block(), 1, kOfQueries), kBlockResults, block_attrs(0),
+     "queries are [batch, seq, kv_heads, group, head_dim], keys [batch, kv_seq, kv_heads, head_dim]"},
+    {"attention_block", of_block(), {kOfRows, kOfRows}, block_attrs(0), "a and y must have the same dims"},
+    {"attention_block", of_block(), {kOfQueries, "batch seq"}, block_attrs(0), "z lacks the dim head_dim"},
+    {"attention_block", of_block(), kBlockResults, block_attrs(0, {{"one_document", int64_t{0}}}),
+     "one_document is 1 or left out"},
+    {"attention_block_backward", of_block_backward({kOfQueries}), kBlockGradients, block_attrs(0),
+     "takes 10 operands, noise where it drops, and behind the first block the 1 results that it goes on"},
+    {"attention_block_backward", of_block_backward({kOfQueries}), kBlockGradients, block_attrs(1),
+     "goes on with result 0 elsewhere than it reads it"},
+    {"attention_block_backward", with(of_block_backward(), 9, "batch seq"), kBlockGradients, block_attrs(0),
+     "j lacks the dim head_dim"},
+    {"attention_block_backward", with(of_block_backward(), 8, kOfRows), kBlockGradients, block_attrs(0),
+     "i and b must have the same dims"},
+    {"attention_block_backward",
+     of_block_backward(),
+     {kOfQueries, kOfKeys, kOfQueries},
+     block_attrs(0),
+     "{ and c must have the same dims"},
     {"append",
      {"batch seq", "batch seq", "i32 batch seq"},
      {"batch seq"},
@@ -427,6 +492,43 @@ TEST(OpFlops, OfEveryLayoutTogetherAreThoseOfOneRank) {
     EXPECT_DOUBLE_EQ(flops_of_step({{"parallelism.data_parallel_shard_degree", "2"}}).model,
                      kModelFlops);  // as many tokens on each rank
     EXPECT_DOUBLE_EQ(flops_of_step({{"training.fuse_loss", "false"}}).model, kModelFlops);
+}
+
+// The blocks of a ring of two ranks, whose sequence is split, and the op that they are made of.
+TEST(OpFlops, BlocksOfARingTogetherAreAttentionOverAllKeys) {
+    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 2, 1, 1}, {});
+    for (const int64_t window : {0, 3}) {
+        ir::Routine r;
+        for (const char* d : {"batch", "seq", "kv_seq", "kv_heads", "group", "head_dim"}) r.dims.push_back({d, 8, 8});
+        ops::Builder b(r);
+        const auto tensor = [&](const char* name, std::initializer_list<std::string_view> dims) {
+            const ir::TensorId t = b.make({name, b.dims(dims)});
+            for (const ir::DimId d : r.tensors[t].dims)
+                r.tensors[t].placement.dims.push_back(d == 1 || d == 2 ? mesh.all() : mesh::AxisList{});
+            return t;
+        };
+        const ir::TensorId q = tensor("q", {"batch", "seq", "kv_heads", "group", "head_dim"}),
+                           k = tensor("k", {"batch", "kv_seq", "kv_heads", "head_dim"});
+        for (const bool forward : {true, false}) {
+            ir::Op op;
+            op.kind = forward ? "attention" : "attention_backward";
+            op.in = forward ? std::vector<ir::TensorId>{q, k, k} : std::vector<ir::TensorId>{q, q, k, k};
+            op.out = {q, k, k};
+            op.attrs = {{"scale", 1.0}, {"window", window}};
+            const ops::Flops whole = ops::flops_of(mesh, r, op);
+            op.kind = forward ? "attention_block" : "attention_block_backward";
+            ops::Flops sum;
+            for (int64_t shift = 0; shift < 2; ++shift) {
+                op.attrs["shift"] = shift, op.attrs["hops"] = int64_t{2};
+                const ops::Flops f = ops::flops_of(mesh, r, op);
+                sum.model += f.model, sum.executed += f.executed;
+            }
+            EXPECT_DOUBLE_EQ(sum.model, whole.model);
+            EXPECT_DOUBLE_EQ(sum.executed, whole.executed);
+            const double products = forward ? 2 : 4, pairs = 8.0 * 4 * 8 * 8 * 8, seen = window == 0 ? 8 : 3;
+            EXPECT_DOUBLE_EQ(sum.model, products * 2 * pairs * seen);
+        }
+    }
 }
 
 TEST(OpFlops, RecomputeIsExecutedButNotCounted) {

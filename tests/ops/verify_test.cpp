@@ -348,6 +348,41 @@ TEST(VerifyBlocks, MeetOtherRanksByPermuteAlone) {
                      "blocks", "f: all_gather over tp is given c, but each rank there has another block of it");
 }
 
+// A ring of two ranks: the sequence and its keys are split over the same ranks, and each block of keys is of one rank.
+TEST(VerifyRing, BlocksHaveQueriesAndKeysOnTheSameRanks) {
+    const std::string ring = R"(mesh dp_replicate=1 dp_shard=1 cp=2 tp=1 cp:(1)2
+microbatches 1
+arena 0
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims batch=1 seq=8 kv_seq=8(seq/1) kv_heads=1 group=2 head_dim=4
+  port q value read
+    q: f32[batch, seq/cp, kv_heads, group, head_dim]
+  port k value read
+    k: f32[batch, kv_seq/cp, kv_heads, head_dim]
+  port pos input read
+    pos: i32[batch, seq/cp]
+  port kv_pos input read
+    kv_pos: i32[batch, kv_seq/cp]
+  port o value write
+    o: f32[batch, seq/cp, kv_heads, group, head_dim]
+  port lse value write
+    lse: f32[batch, seq/cp, kv_heads, group]
+  o; lse = attention_block(q, k, k, pos, kv_pos, pos, kv_pos) {hops=2, scale=1.0, shift=0, window=0} over cp
+  k.1: f32[batch, kv_seq/cp, kv_heads, head_dim] = permute(k) {by=1} over cp
+  kv_pos.1: i32[batch, kv_seq/cp] = permute(kv_pos) {by=1} over cp
+  o; lse = attention_block(q, k.1, k.1, pos, kv_pos.1, pos, kv_pos.1, o, lse) {hops=2, scale=1.0, shift=1, window=0} over cp
+)";
+    const auto accepted = ops::verify(ir::parse(ring));
+    EXPECT_FALSE(accepted) << accepted->message;
+    EXPECT_EQ(ir::print(ir::parse(ring)), ring);
+    expect_violation(ir::parse(replaced_once(ring, "kv_seq=8(seq/1)", "kv_seq=8")), "space",
+                     "f, op attention_block: 'cp' splits both seq and kv_seq: each rank would see one pair of blocks, not all");
+    std::string whole = ring;
+    for (size_t at; (at = whole.find("kv_seq/cp")) != std::string::npos;) whole.replace(at, 9, "kv_seq");
+    expect_violation(ir::parse(whole), "ring", "f, op attention_block: k is not split over its ring");
+}
+
 class VerifyEdit : public ::testing::TestWithParam<EditCase> {};
 
 TEST_P(VerifyEdit, IsRefused) {

@@ -121,7 +121,7 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
         // Offsets of the ranks that may be the fullest tell the bytes of all.
         compile::CompileOptions options = p.machine.options;
         options.place_buffers = false;
-        compile::Compiled fullest = compile::or_throw(compile::compile(p.prefix, p.config(c), options));
+        compile::Compiled fullest = compile::or_throw(p.compiled(p.config(c), options));
         compile::place_fullest(fullest);
         EXPECT_EQ(fullest.arena_bytes(), std::get<Planned>(plan).bytes) << text_of(c);
     }

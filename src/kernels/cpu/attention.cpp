@@ -10,6 +10,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const Typed<Attention> attention;
+extern const Typed<AttentionBlock> attention_block;
 
 namespace {
 
@@ -20,8 +21,14 @@ struct Work {
     const AttentionShape& shape;
     const AttentionMask& mask;
     const T *q, *k, *v;
-    T* out;
+};
+
+// Out: how the result is stored.
+template <class Out>
+struct Result {
+    Out* out;
     float* lse;
+    RingBlock block = RingBlock::first;
 };
 
 struct ForwardScratch {
@@ -55,14 +62,11 @@ template <class T>
 void pack_keys(const Work<T>& w, int64_t b, int64_t head, ForwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t stride = s.kv_heads * s.head_dim;
-    for (int64_t block = 0; block < key_blocks(s); ++block) {
-        const int64_t t = block * kBlock, count = std::min(kBlock, s.kv_seq - t);
-        const int64_t from = (b * s.kv_seq + t) * stride + head * s.head_dim;
+    pack_key_blocks(s, w.mask, b, scratch.key_bounds, [&](int64_t block, int64_t row, int64_t count) {
+        const int64_t from = row * stride + head * s.head_dim;
         Products::pack<Side::left>(count, s.head_dim, w.k + from, stride, scratch.keys + block * scratch.operand);
         Products::pack_over_tokens(count, s.head_dim, w.v + from, stride, scratch.values + block * scratch.operand);
-        const int64_t row = b * s.kv_seq + t;
-        scratch.key_bounds[block] = bounds(w.mask.kv_pos + row, w.mask.kv_doc + row, count);
-    }
+    });
 }
 
 // Scores of keys [keys.begin, keys.end) for one tile column of queries become probabilities relative to the new row
@@ -141,42 +145,57 @@ void add_key_block(const Work<T>& w, int64_t b, int64_t block, Visibility seen, 
     }
 }
 
-template <class T>
-void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int64_t block, ForwardScratch& scratch) {
+// Sums of no keys, or of those of earlier blocks: of one key whose score is lse and whose value is out. The first key that is
+// seen takes all from one with lse = -infinity.
+template <class Out>
+void begin_sums(const AttentionShape& s, const Result<Out>& result, int64_t row, int64_t count, ForwardScratch& scratch) {
+    std::fill(scratch.output, scratch.output + sum_elements(s, Products::kKernel), 0.0f);
+    std::fill(scratch.row_max, scratch.row_max + kBlock, -kInfinity);
+    std::fill(scratch.row_sum, scratch.row_sum + kBlock, 0.0f);
+    if (result.block == RingBlock::first) return;
+    const int64_t heads = s.kv_heads * s.group;
+    pack_transposed(count, s.head_dim, result.out + row * s.head_dim, heads * s.head_dim, scratch.output);
+    for (int64_t i = 0; i < count; ++i) scratch.row_max[i] = result.lse[row + i * heads], scratch.row_sum[i] = 1;
+}
+
+template <class Out>
+void end_sums(const AttentionShape& s, const Result<Out>& result, int64_t row, int64_t count, ForwardScratch& scratch) {
+    const int64_t d = s.head_dim, heads = s.kv_heads * s.group;
+    for (int64_t i = 0; i < count; ++i) {
+        const float sum = scratch.row_sum[i];
+        result.lse[row + i * heads] = sum == 0 ? -kInfinity : scratch.row_max[i] + std::log(sum);
+    }
+    for (int64_t i = 0; i < kBlock; ++i) scratch.row_sum[i] = scratch.row_sum[i] == 0 ? 0.0f : 1.0f / scratch.row_sum[i];
+    for (int64_t c = 0; c < d; ++c)
+        for (int64_t i = 0; i < kBlock; ++i) scratch.output[c * kBlock + i] *= scratch.row_sum[i];
+    unpack_transposed(count, d, scratch.output, result.out + row * d, heads * d);
+}
+
+template <class T, class Out>
+void query_block(const Work<T>& w, const Result<Out>& result, int64_t b, int64_t head, int64_t member, int64_t block,
+                 ForwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, first = block * kBlock, count = std::min(kBlock, s.seq - first);
     const int64_t heads = s.kv_heads * s.group;
     const int64_t row = (b * s.seq + first) * heads + head * s.group + member;  // [batch, seq, kv_heads, group]
+    const Bounds queries = bounds(w.mask.pos + b * s.seq + first, w.mask.doc + b * s.seq + first, count);
+    const bool sees_any = each_visible_block(s, queries, scratch.key_bounds, [](int64_t, Visibility) {});
+    if (result.block == RingBlock::later && !sees_any) return;
     Products::pack<Side::right>(count, d, w.q + row * d, heads * d, scratch.query);
     Products::scale_queries(d, s.scale, scratch.query);
     pad_to_block(count, w.mask.pos + b * s.seq + first, scratch.pos);
     pad_to_block(count, w.mask.doc + b * s.seq + first, scratch.doc);
     if (w.mask.drop.noise)
         row_keys(w.mask.drop, w.mask.drop.noise + b * s.seq + first, count, head, member, scratch.low, scratch.high);
-    std::fill(scratch.output, scratch.output + sum_elements(s, Products::kKernel), 0.0f);
-    std::fill(scratch.row_max, scratch.row_max + kBlock, -kInfinity);
-    std::fill(scratch.row_sum, scratch.row_sum + kBlock, 0.0f);
-
-    const Bounds queries = bounds(scratch.pos, scratch.doc, count);
-    for (int64_t j = 0; j < key_blocks(s); ++j) {
-        const Visibility seen = visibility(queries, scratch.key_bounds[j], window_of(s));
-        if (seen != Visibility::none) add_key_block(w, b, j, seen, count, scratch);
-    }
-
-    for (int64_t i = 0; i < count; ++i) {
-        const float sum = scratch.row_sum[i];
-        w.lse[row + i * heads] = sum == 0 ? -kInfinity : scratch.row_max[i] + std::log(sum);
-    }
-    for (int64_t i = 0; i < kBlock; ++i) scratch.row_sum[i] = scratch.row_sum[i] == 0 ? 0.0f : 1.0f / scratch.row_sum[i];
-    for (int64_t c = 0; c < d; ++c)
-        for (int64_t i = 0; i < kBlock; ++i) scratch.output[c * kBlock + i] *= scratch.row_sum[i];
-    unpack_transposed(count, d, scratch.output, w.out + row * d, heads * d);
+    begin_sums(s, result, row, count, scratch);
+    each_visible_block(s, queries, scratch.key_bounds,
+                       [&](int64_t j, Visibility seen) { add_key_block(w, b, j, seen, count, scratch); });
+    end_sums(s, result, row, count, scratch);
 }
 
-template <class T>
-void attention_of(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
-                  T* out, float* lse, void* workspace) {
-    const Work<T> work{shape, mask, q, k, v, out, lse};
+template <class T, class Out>
+void run(ThreadPool& pool, const Work<T>& work, const Result<Out>& result, void* workspace) {
+    const AttentionShape& shape = work.shape;
     pool.parallel([&](int thread, int threads) {
         [[maybe_unused]] const Products::Session session;
         ForwardScratch scratch(shape,
@@ -190,9 +209,21 @@ void attention_of(ThreadPool& pool, const AttentionShape& shape, const Attention
             packed = pair;
             for (int64_t item = 0; item < shape.group * query_blocks(shape); ++item)
                 if (is_item_of_part(item, task % tasks.parts, tasks.parts))
-                    query_block(work, b, head, item % shape.group, item / shape.group, scratch);
+                    query_block(work, result, b, head, item % shape.group, item / shape.group, scratch);
         }
     });
+}
+
+template <class T>
+void attention_of(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+                  T* out, float* lse, void* workspace) {
+    run<T, T>(pool, {shape, mask, q, k, v}, {out, lse}, workspace);
+}
+
+template <class T>
+void attention_block_of(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, RingBlock block, const T* q,
+                        const T* k, const T* v, float* out, float* lse, void* workspace) {
+    run<T, float>(pool, {shape, mask, q, k, v}, {out, lse, block}, workspace);
 }
 
 template <class T>
@@ -200,9 +231,15 @@ constexpr Attention<T>* copy_for() {
     if constexpr (Products::kTakes<T>) return attention_of<T>;
     else return nullptr;
 }
+template <class T>
+constexpr AttentionBlock<T>* block_copy_for() {
+    if constexpr (Products::kTakes<T>) return attention_block_of<T>;
+    else return nullptr;
+}
 
 }  // namespace
 
 constinit const Typed<Attention> attention([]<class T>() { return copy_for<T>(); });
+constinit const Typed<AttentionBlock> attention_block([]<class T>() { return block_copy_for<T>(); });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -42,4 +42,24 @@ using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, co
 extern Typed<AttentionBackward> attention_backward;
 extern const Typed<AttentionBackward> attention_backward_amx;  // as attention_amx
 
+// Blocks of a ring (ops/attention.cpp): k and v are those of one rank, and out, lse and d_q go on behind its first block. Then a
+// query with lse = -infinity has out = 0, and one that sees no key keeps what it has.
+enum class RingBlock { first, later };
+
+template <class T>
+using AttentionBlock = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, RingBlock block, const T* q,
+                            const T* k, const T* v, float* out, float* lse, void* workspace);  // attention_workspace_bytes
+extern Typed<AttentionBlock> attention_block;
+extern const Typed<AttentionBlock> attention_block_amx;
+
+// out, lse: of all blocks. d_k and d_v are replaced, and so is d_q by the first block.
+template <class T>
+using AttentionBlockBackward = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, RingBlock block,
+                                    const T* q, const T* k, const T* v, const T* out, const float* lse, const T* d_out,
+                                    float* d_q, float* d_k, float* d_v, void* workspace);
+int64_t attention_block_backward_workspace_bytes(const AttentionShape& shape, int threads,
+                                                 AttentionKernel kernel = AttentionKernel::floats);
+extern Typed<AttentionBlockBackward> attention_block_backward;
+extern const Typed<AttentionBlockBackward> attention_block_backward_amx;
+
 }  // namespace lockstep::kernels::cpu

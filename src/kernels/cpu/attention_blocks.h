@@ -43,6 +43,28 @@ inline Visibility visibility(const Bounds& query, const Bounds& key, int32_t win
     return one_document && in_reach ? Visibility::all : Visibility::some;
 }
 
+// Bounds of each block of keys of sequence b; a block that some of its queries may see is packed.
+inline void pack_key_blocks(const AttentionShape& s, const AttentionMask& mask, int64_t b, Bounds* key_bounds, const auto& pack) {
+    const Bounds queries = bounds(mask.pos + b * s.seq, mask.doc + b * s.seq, s.seq);
+    for (int64_t block = 0; block < key_blocks(s); ++block) {
+        const int64_t t = block * kBlock, row = b * s.kv_seq + t, count = std::min(kBlock, s.kv_seq - t);
+        key_bounds[block] = bounds(mask.kv_pos + row, mask.kv_doc + row, count);
+        if (visibility(queries, key_bounds[block], window_of(s)) != Visibility::none) pack(block, row, count);
+    }
+}
+
+// Calls visit(block, visibility) for each block of keys of which these queries may see some. Are there any?
+inline bool each_visible_block(const AttentionShape& s, const Bounds& queries, const Bounds* key_bounds, const auto& visit) {
+    bool any = false;
+    for (int64_t j = 0; j < key_blocks(s); ++j) {
+        const Visibility seen = visibility(queries, key_bounds[j], window_of(s));
+        if (seen == Visibility::none) continue;
+        any = true;
+        visit(j, seen);
+    }
+    return any;
+}
+
 // The smallest range of the `count` keys that holds all keys that one of these queries may see.
 inline Range visible_keys(const Bounds& query, int32_t window, const int32_t* kv_pos, const int32_t* kv_doc, int64_t count) {
     Range range{count, 0};
@@ -91,6 +113,19 @@ void unpack_transposed(int64_t count, int64_t columns, const float* from, T* to,
     for (int64_t c = 0; c < whole; c += kLanes) transpose_strip(kLanes, count, from + c * kBlock, kBlock, to + c, to_stride);
     for (int64_t c = whole; c < columns; ++c)
         for (int64_t i = 0; i < count; ++i) to[i * to_stride + c] = T(from[c * kBlock + i]);
+}
+
+// The same, added to what is there.
+inline void add_transposed_back(int64_t count, int64_t columns, const float* from, float* to, int64_t to_stride) {
+    alignas(64) float strip[kBlock * kLanes];
+    for (int64_t c = 0; c < columns; c += kLanes) {
+        const int64_t n = std::min<int64_t>(kLanes, columns - c);
+        transpose_strip(n, count, from + c * kBlock, kBlock, strip, kLanes);
+        for (int64_t i = 0; i < count; ++i) {
+            float* const row = to + i * to_stride + c;
+            store(row, load(row, n) + load(strip + i * kLanes), n);
+        }
+    }
 }
 
 inline void scale_in_place(float* x, int64_t n, float factor) {

@@ -31,6 +31,7 @@ bool is_item_of_part(int64_t item, int64_t part, int64_t parts) {
 
 int64_t key_blocks(const AttentionShape& shape) { return blocks(shape.kv_seq); }
 int64_t query_blocks(const AttentionShape& shape) { return blocks(shape.seq); }
+int64_t score_blocks(const AttentionShape& shape, Delta delta) { return delta == Delta::of_keys ? key_blocks(shape) : 1; }
 
 int64_t sum_elements(const AttentionShape& shape, AttentionKernel kernel) {
     return kBlock * (kernel == AttentionKernel::amx ? round_up(shape.head_dim, kAmxTile) : shape.head_dim);
@@ -49,10 +50,11 @@ int64_t attention_row_scratch_floats(const AttentionShape& shape) {
     return shape.group * (round_up_to_line(shape.kv_seq) + round_up_to_line(shape.head_dim));
 }
 
-int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel) {
+int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel, Delta delta) {
     // keys as two operands and values as one, a block of queries and d_out as two each; d_q; P, dS; delta in lanes
     return (3 * key_blocks(shape) + 4) * operand_elements(shape, kernel) + sum_elements(shape, kernel) +
-           2 * key_blocks(shape) * kBlock * kBlock + 16 * kBlock + kBlockInts + round_up_to_line(4 * key_blocks(shape)) + 64;
+           2 * score_blocks(shape, delta) * kBlock * kBlock + 16 * kBlock + kBlockInts + round_up_to_line(4 * key_blocks(shape)) +
+           64;
 }
 
 int64_t key_gradient_floats(const AttentionShape& shape, AttentionKernel kernel) {
@@ -67,10 +69,20 @@ int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads) 
     return threads * attention_row_scratch_floats(shape) * 4;
 }
 
-int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel) {
+namespace {
+int64_t backward_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel, Delta delta) {
     const AttentionTasks tasks = attention_tasks(shape, threads);
     const int64_t sums = tasks.parts == 1 ? threads : tasks.count();
-    return (threads * attention_backward_scratch_floats(shape, kernel) + sums * key_gradient_floats(shape, kernel)) * 4;
+    return (threads * attention_backward_scratch_floats(shape, kernel, delta) + sums * key_gradient_floats(shape, kernel)) * 4;
+}
+}  // namespace
+
+int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel) {
+    return backward_bytes(shape, threads, kernel, Delta::of_keys);
+}
+
+int64_t attention_block_backward_workspace_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel) {
+    return backward_bytes(shape, threads, kernel, Delta::of_result);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -26,10 +26,15 @@ int64_t query_blocks(const AttentionShape& shape);
 int64_t operand_elements(const AttentionShape& shape, AttentionKernel kernel);
 int64_t sum_elements(const AttentionShape& shape, AttentionKernel kernel);
 
+// Where backward has delta from, and of how many blocks of keys it holds scores at once: from P and dP of all keys, or from the
+// result of forward, so that each block of keys is done with at once.
+enum class Delta { of_keys, of_result };
+int64_t score_blocks(const AttentionShape& shape, Delta delta);
+
 // Floats of one thread's scratch, and of one set of key gradient sums (backward).
 int64_t attention_scratch_floats(const AttentionShape& shape, AttentionKernel kernel);
 int64_t attention_row_scratch_floats(const AttentionShape& shape);  // of each query of a group: scores, sums
-int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel);
+int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel, Delta delta);
 int64_t key_gradient_floats(const AttentionShape& shape, AttentionKernel kernel);
 
 }  // namespace lockstep::kernels::cpu

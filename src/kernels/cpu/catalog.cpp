@@ -19,11 +19,19 @@ void add(Registry& r) {
     add_all<Backend, Kernels...>(r);
 }
 
+// Blocks of a ring, by the types of the operands that only some have: noise, and what earlier blocks have made.
+template <template <class, class...> class Forward, template <class, class...> class Backward, class T>
+void add_blocks(Registry& r) {
+    add<Forward<T>, Forward<T, float>, Forward<T, int32_t, float>>(r);
+    add<Backward<T>, Backward<T, int32_t>, Backward<T, int32_t, float>>(r);
+}
+
 // Parameters and activations as T.
 template <class T>
 void add_of_type(Registry& r) {
     add_common<Backend, T>(r);
     add<QkvRope<T>, Rope<T>, Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
+    add_blocks<AttentionBlock, AttentionBlockBackward, T>(r);
     add<MaskPadding<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
 }
 
@@ -48,6 +56,7 @@ const Registry& cpu_kernels() {
         add<Einsum<Bf16, Bf16, amx>, Einsum<Bf16, float, amx>, Einsum<Bf16, Bf16, bf16_dot>, Einsum<Bf16, float, bf16_dot>>(r);
         add<Addmm<Bf16, amx>, Addmm<Bf16, bf16_dot>>(r);
         add<AttentionAmx<Bf16>, AttentionBackwardAmx<Bf16>, AttentionBackwardAmx<Bf16, int32_t>>(r);
+        add_blocks<AttentionBlockAmx, AttentionBlockBackwardAmx, Bf16>(r);
         add_narrow<Bf16>(r);
         add_narrow<F16>(r);
         add_updates<Backend, float>(r);

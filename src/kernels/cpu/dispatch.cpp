@@ -191,16 +191,24 @@ LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
 namespace amx {
 extern const Typed<Attention> attention;
 extern const Typed<AttentionBackward> attention_backward;
+extern const Typed<AttentionBlock> attention_block;
+extern const Typed<AttentionBlockBackward> attention_block_backward;
 }  // namespace amx
 const Typed<Attention> attention_amx = amx::attention;
 const Typed<AttentionBackward> attention_backward_amx = amx::attention_backward;
+const Typed<AttentionBlock> attention_block_amx = amx::attention_block;
+const Typed<AttentionBlockBackward> attention_block_backward_amx = amx::attention_block_backward;
 #else
 const Typed<Attention> attention_amx{};
 const Typed<AttentionBackward> attention_backward_amx{};
+const Typed<AttentionBlock> attention_block_amx{};
+const Typed<AttentionBlockBackward> attention_block_backward_amx{};
 #endif
 LOCKSTEP_KERNELS(Typed<Attention>, attention)
 LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)
+LOCKSTEP_KERNELS(Typed<AttentionBlock>, attention_block)
+LOCKSTEP_KERNELS(Typed<AttentionBlockBackward>, attention_block_backward)
 LOCKSTEP_KERNELS(TypedNorm<RmsNorm>, rms_norm)
 LOCKSTEP_KERNELS(TypedNorm<AddRmsNorm>, add_rms_norm)
 LOCKSTEP_KERNELS(TypedNormBackward<RmsNormBackward>, rms_norm_backward)

@@ -20,13 +20,6 @@ struct Sizes {
     }
 };
 
-// Columns 2t, 2t + 1 of rows g and g + 8 become four columns, from 4 (t / 2) on, of one of these rows: of g where t is even.
-__device__ __forceinline__ Floats<4> four_columns(const float (&x)[4]) {
-    const bool is_first = thread() % 2 == 0;
-    const float low = shuffle_xor(is_first ? x[2] : x[0], 1), high = shuffle_xor(is_first ? x[3] : x[1], 1);
-    return is_first ? Floats<4>{{x[0], x[1], low, high}} : Floats<4>{{low, high, x[2], x[3]}};
-}
-
 template <class T, int D>
 __global__ void __launch_bounds__(kMostWarps* kLanes, 2) attention_kernel(Forward<T> a) {
     using Z = Sizes<D>;
@@ -116,18 +109,8 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) attention_kernel(Forwar
             for (int n = 0; n < D / 8; ++n) o[m][n][half * 2] *= factor, o[m][n][half * 2 + 1] *= factor;
         }
     }
-    if (a.parts > 1) {
-        UNROLL
-        for (int m = 0; m < M; ++m) {
-            const int row = own.first + of_warp + m * 16 + row_of(static_cast<int>(thread()) % 2 * 2);
-            float* const to = a.outs + (of_part + own.place(row < own.rows ? row : 0)) * d;
-            UNROLL
-            for (int n = 0; n < D / 8; ++n) {
-                const Floats<4> four = four_columns(o[m][n]);
-                const int column = n * 8 + static_cast<int>(thread()) % 4 / 2 * 4;
-                if (row < own.rows && column < d) store(to + column, four);
-            }
-        }
+    if (a.outs) {
+        write_sums(o, 1, d, own.first + of_warp, own.rows, a.outs, [&](int row) { return (of_part + own.place(row)) * d; });
         return;
     }
     put_sums<D>(o, 1, queries + of_warp * Z::kStride);
@@ -145,18 +128,29 @@ __global__ void __launch_bounds__(kBlock)
     if (thread() % kLanes == 0) bounds[own] = b;
 }
 
-template <int W, class T>
+// With `carries`, out and lse are one part more.
+template <int W, bool carries, class T>
 __global__ void __launch_bounds__(kBlock, 4)
     join_kernel(int parts, int64_t rows, int n, const float* outs, const float* lses, T* out, float* lse) {
     const int64_t row = first_row<kLanes>();
     if (row >= rows) return;
-    float most = -kInfinity, sum = 0;
+    const float before = carries ? shuffle_xor(lse[row], 0) : -kInfinity;  // every lane has read before one writes
+    float most = before, sum = 0;
+    NO_UNROLL
     for (int part = 0; part < parts; ++part) most = fmaxf(most, lses[part * rows + row]);
     if (most == -kInfinity) most = 0;  // nothing is seen
+    if (carries) sum = expf(before - most);
+    const float share = sum;
+    NO_UNROLL
     for (int part = 0; part < parts; ++part) sum += expf(lses[part * rows + row] - most);
     if (thread() % kLanes == 0) lse[row] = sum > 0 ? most + logf(sum) : -kInfinity;
     for_pieces<kLanes, W>(n, [&](int, int i) {
         Floats<W> total = {};
+        if (carries && sum > 0) {
+            const Floats<W> x = load<W>(out + row * n + i);
+            UNROLL
+            for (int j = 0; j < W; ++j) total[j] = share / sum * x[j];
+        }
         for (int part = 0; part < parts; ++part) {
             const float weight = sum > 0 ? expf(lses[part * rows + row] - most) / sum : 0.0f;
             const Floats<W> x = load<W>(outs + (part * rows + row) * n + i);
@@ -179,6 +173,23 @@ void start_products(Stream stream, const Forward<T>& a) {
     launch(attention_kernel<T, D>, grid, stream, a);
 }
 
+template <class T>
+void start(Stream stream, const Forward<T>& a, bool wide) {
+    const int64_t d = a.shape.head_dim;
+    if constexpr (sizeof(T) == 4) start_plain(stream, a, wide);
+    else if (!wide) start_plain(stream, a, wide);
+    else if (d <= 64) start_products<T, 64>(stream, a);
+    else if (d <= 96) start_products<T, 96>(stream, a);
+    else if (d <= 128) start_products<T, 128>(stream, a);
+    else start_products<T, 256>(stream, a);
+}
+
+template <bool carries, class T, class R>
+void join(Stream stream, bool wide, int64_t parts, int64_t rows, int64_t d, const Forward<T>& a, R* out, float* lse) {
+    launch(wide ? join_kernel<kWide, carries, R> : join_kernel<1, carries, R>, grid_of_rows(rows, kLanes), stream, parts, rows, d,
+           a.outs, a.lse, out, lse);
+}
+
 }  // namespace
 
 void find_bounds(Stream stream, int64_t batch, int64_t tokens, int tile, const int32_t* pos, const int32_t* doc, Bounds* bounds) {
@@ -197,20 +208,32 @@ void attention(Stream stream, const AttentionShape& shape, const AttentionMask& 
         a.lse = a.outs + parts * rows * d;
     }
     const bool wide = is_wide(d, q, k, v, out);
-    if constexpr (sizeof(T) == 4) start_plain(stream, a, wide);
-    else if (!wide) start_plain(stream, a, wide);
-    else if (d <= 64) start_products<T, 64>(stream, a);
-    else if (d <= 96) start_products<T, 96>(stream, a);
-    else if (d <= 128) start_products<T, 128>(stream, a);
-    else start_products<T, 256>(stream, a);
-    if (parts == 1) return;
-    if (wide) launch(join_kernel<kWide, T>, grid_of_rows(rows, kLanes), stream, parts, rows, d, a.outs, a.lse, out, lse);
-    else launch(join_kernel<1, T>, grid_of_rows(rows, kLanes), stream, parts, rows, d, a.outs, a.lse, out, lse);
+    start(stream, a, wide);
+    if (parts > 1) join<false>(stream, wide, parts, rows, d, a, out, lse);
+}
+
+template <class T>
+void attention_block(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+                     bool carries, float* out, float* lse, void* workspace) {
+    const int64_t rows = shape.batch * shape.seq * shape.kv_heads * shape.group, parts = parts_of_keys(shape), d = shape.head_dim;
+    if (rows == 0) return;
+    Forward<T> a{shape, mask, window_of(shape), static_cast<Bounds*>(workspace), static_cast<int>(parts), q, k, v, nullptr, lse};
+    a.outs = out;
+    if (parts > 1 || carries) {
+        a.outs = reinterpret_cast<float*>(static_cast<char*>(workspace) + bytes_of_bounds(shape.batch, shape.kv_seq));
+        a.lse = a.outs + parts * rows * d;
+    }
+    const bool wide = is_wide(d, q, k, v, out);
+    start(stream, a, wide);
+    if (carries) join<true>(stream, wide, parts, rows, d, a, out, lse);
+    else if (parts > 1) join<false>(stream, wide, parts, rows, d, a, out, lse);
 }
 
 #define COPY(T)                                                                                                               \
     template void attention<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*, T*, float*, \
-                               void*);
+                               void*);                                                                                        \
+    template void attention_block<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*, bool, \
+                                     float*, float*, void*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
 

@@ -23,4 +23,15 @@ template <class T>
 void attention_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);
 
+// A block of the keys (attention_block in ops/attention.cpp): out and lse are of the keys so far, and with `carries` go on from what
+// they hold. workspace: attention_block_workspace_bytes.
+template <class T>
+void attention_block(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+                     bool carries, float* out, float* lse, void* workspace);
+// out and lse are of all keys. With `carries`, d_q is added to; workspace as attention_backward's.
+template <class T>
+void attention_block_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
+                              const T* v, const T* out, const float* lse, const T* d_out, bool carries, float* d_q, float* d_k,
+                              float* d_v, void* workspace);
+
 }  // namespace lockstep::kernels::gpu

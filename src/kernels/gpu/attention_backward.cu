@@ -25,8 +25,8 @@ struct Sizes {
 // Own and other rows come in pairs: keys and values, or queries and d_out. own[0] other[0] are scores, own[1] other[1]
 // gradients of probabilities; d[0] = ds other[0] and, only for keys, d[1] = p other[1].
 // Keys sum over all members of their group.
-template <class T, int D, bool own_keys>
-__global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Backward<T> a) {
+template <class T, class R, int D, bool own_keys>
+__global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Backward<T, R> a) {
     using Z = Sizes<D, own_keys>;
     constexpr int M = Z::kRows, N = Z::kOther, kColumns = D / Z::kParts, kOwn = Z::kOwn * Z::kStride, kOther = N * Z::kStride;
     SHARED_MEMORY(T, shared);
@@ -97,11 +97,20 @@ __global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Bac
             add_products<D, T, M, N, kColumns>(d0, ds, other + part);
         });
     }
-    put_sums<D>(d0, a.shape.scale, own_begin + of_warp * Z::kStride + part);
-    if constexpr (own_keys) put_sums<D>(d1, drop.scale, own_begin + kOwn + of_warp * Z::kStride + part);
-    block_barrier();
-    write_rows<D>(own_begin, d, own.first, own.rows.count, Z::kOwn, own_keys ? a.d_k : a.d_q, own.rows);
-    if (own_keys) write_rows<D>(own_begin + kOwn, d, own.first, own.rows.count, Z::kOwn, a.d_v, own.rows);
+    if constexpr (std::is_same_v<T, R>) {
+        put_sums<D>(d0, a.shape.scale, own_begin + of_warp * Z::kStride + part);
+        if constexpr (own_keys) put_sums<D>(d1, drop.scale, own_begin + kOwn + of_warp * Z::kStride + part);
+        block_barrier();
+        write_rows<D>(own_begin, d, own.first, own.rows.count, Z::kOwn, own_keys ? a.d_k : a.d_q, own.rows);
+        if (own_keys) write_rows<D>(own_begin + kOwn, d, own.first, own.rows.count, Z::kOwn, a.d_v, own.rows);
+    } else {
+        const auto write = [&](const auto& sums, float factor, R* to, bool adds) {
+            const auto place_of = [&](int row) { return own.rows(row) + part; };
+            write_sums(sums, factor, d - part, own.first + of_warp, own.rows.count, to, place_of, adds);
+        };
+        write(d0, a.shape.scale, own_keys ? a.d_k : a.d_q, !own_keys && a.adds);
+        if constexpr (own_keys) write(d1, drop.scale, a.d_v, false);
+    }
 }
 
 template <int W, class T>
@@ -118,20 +127,54 @@ __global__ void __launch_bounds__(kBlock, 4) row_dots_kernel(int64_t rows, int n
     if (thread() % kLanes == 0) delta[row] = sum;
 }
 
-template <class T, int D, bool own_keys>
-void start_side(Stream stream, const Backward<T>& a) {
+template <class T, class R, int D, bool own_keys>
+void start_side(Stream stream, const Backward<T, R>& a) {
     using Z = Sizes<D, own_keys>;
     static_assert(Z::kThreads <= kMostThreads && Z::kSharedBytes <= kSharedBytesAnywhere);
     const int64_t blocks = BackwardBlock<own_keys>::blocks(a.shape, Z::kOwn);
     find_other_bounds<own_keys>(stream, a, Z::kOther);
     if (blocks > 0)
-        launch(attention_backward_kernel<T, D, own_keys>, {static_cast<unsigned>(blocks), Z::kThreads, Z::kSharedBytes}, stream,
-               a);
+        launch(attention_backward_kernel<T, R, D, own_keys>, {static_cast<unsigned>(blocks), Z::kThreads, Z::kSharedBytes},
+               stream, a);
 }
-template <class T, int D>
-void start_products(Stream stream, const Backward<T>& a) {
-    start_side<T, D, false>(stream, a);
-    start_side<T, D, true>(stream, a);
+template <class T, class R, int D>
+void start_products(Stream stream, const Backward<T, R>& a) {
+    start_side<T, R, D, false>(stream, a);
+    start_side<T, R, D, true>(stream, a);
+}
+
+template <class T, class R>
+void start(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+           const T* out, const float* lse, const T* d_out, bool adds, R* d_q, R* d_k, R* d_v, void* workspace) {
+    const int64_t rows = shape.batch * shape.seq * shape.kv_heads * shape.group, d = shape.head_dim;
+    char* const query_bounds = static_cast<char*>(workspace);
+    char* const key_bounds = query_bounds + bytes_of_bounds(shape.batch, shape.seq);
+    float* const delta = reinterpret_cast<float*>(key_bounds + bytes_of_bounds(shape.batch, shape.kv_seq));
+    const Backward<T, R> a{shape,
+                           mask,
+                           window_of(shape),
+                           reinterpret_cast<Bounds*>(query_bounds),
+                           reinterpret_cast<Bounds*>(key_bounds),
+                           q,
+                           k,
+                           v,
+                           d_out,
+                           lse,
+                           delta,
+                           d_q,
+                           d_k,
+                           d_v,
+                           adds};
+    const bool wide = is_wide(d, q, k, v, out, d_out, d_q, d_k, d_v);
+    if (rows > 0)
+        launch(wide ? row_dots_kernel<kWide, T> : row_dots_kernel<1, T>, grid_of_rows(rows, kLanes), stream, rows, d, d_out, out,
+               delta);
+    if constexpr (sizeof(T) == 4) start_plain(stream, a, wide);
+    else if (!wide) start_plain(stream, a, wide);
+    else if (d <= 64) start_products<T, R, 64>(stream, a);
+    else if (d <= 96) start_products<T, R, 96>(stream, a);
+    else if (d <= 128) start_products<T, R, 128>(stream, a);
+    else start_products<T, R, 256>(stream, a);
 }
 
 }  // namespace
@@ -139,39 +182,20 @@ void start_products(Stream stream, const Backward<T>& a) {
 template <class T>
 void attention_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace) {
-    const int64_t rows = shape.batch * shape.seq * shape.kv_heads * shape.group, d = shape.head_dim;
-    char* const query_bounds = static_cast<char*>(workspace);
-    char* const key_bounds = query_bounds + bytes_of_bounds(shape.batch, shape.seq);
-    float* const delta = reinterpret_cast<float*>(key_bounds + bytes_of_bounds(shape.batch, shape.kv_seq));
-    const Backward<T> a{shape,
-                        mask,
-                        window_of(shape),
-                        reinterpret_cast<Bounds*>(query_bounds),
-                        reinterpret_cast<Bounds*>(key_bounds),
-                        q,
-                        k,
-                        v,
-                        d_out,
-                        lse,
-                        delta,
-                        d_q,
-                        d_k,
-                        d_v};
-    const bool wide = is_wide(d, q, k, v, out, d_out, d_q, d_k, d_v);
-    if (rows > 0)
-        launch(wide ? row_dots_kernel<kWide, T> : row_dots_kernel<1, T>, grid_of_rows(rows, kLanes), stream, rows, d, d_out, out,
-               delta);
-    if constexpr (sizeof(T) == 4) start_plain(stream, a, wide);
-    else if (!wide) start_plain(stream, a, wide);
-    else if (d <= 64) start_products<T, 64>(stream, a);
-    else if (d <= 96) start_products<T, 96>(stream, a);
-    else if (d <= 128) start_products<T, 128>(stream, a);
-    else start_products<T, 256>(stream, a);
+    start(stream, shape, mask, q, k, v, out, lse, d_out, false, d_q, d_k, d_v, workspace);
+}
+template <class T>
+void attention_block_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
+                              const T* v, const T* out, const float* lse, const T* d_out, bool carries, float* d_q, float* d_k,
+                              float* d_v, void* workspace) {
+    start(stream, shape, mask, q, k, v, out, lse, d_out, carries, d_q, d_k, d_v, workspace);
 }
 
-#define COPY(T)                                                                                                            \
-    template void attention_backward<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*, \
-                                        const T*, const float*, const T*, T*, T*, T*, void*);
+#define COPY(T)                                                                                                                  \
+    template void attention_backward<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*,       \
+                                        const T*, const float*, const T*, T*, T*, T*, void*);                                    \
+    template void attention_block_backward<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*, \
+                                              const T*, const float*, const T*, bool, float*, float*, float*, void*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
 

@@ -15,9 +15,11 @@ struct Forward {
     const T *q, *k, *v;
     T* out;
     float* lse;
-    float* outs = nullptr;  // of parts, where there are several, behind each other: instead of out. lse then is of parts, too
+    // Results in float, instead of out: of parts, behind each other, where there are several; lse then is of parts, too.
+    float* outs = nullptr;
 };
-template <class T>
+// R: how gradients are stored. They are added to d_q where `adds`.
+template <class T, class R = T>
 struct Backward {
     AttentionShape shape;
     AttentionMask mask;
@@ -25,14 +27,15 @@ struct Backward {
     Bounds *query_bounds, *key_bounds;
     const T *q, *k, *v, *d_out;
     const float *lse, *delta;
-    T *d_q, *d_k, *d_v;
+    R *d_q, *d_k, *d_v;
+    bool adds = false;
 };
 
 // By multiply-adds of floats. wide: whether rows can be read 16 bytes at a time.
 template <class T>
 void start_plain(Stream stream, const Forward<T>& a, bool wide);
-template <class T>
-void start_plain(Stream stream, const Backward<T>& a, bool wide);
+template <class T, class R>
+void start_plain(Stream stream, const Backward<T, R>& a, bool wide);
 
 // Of a tensor, the rows of a sequence and a head: where the first one begins, and the distance to the next one.
 struct Rows {
@@ -62,8 +65,9 @@ __device__ __forceinline__ void copy_tokens(const A& a, int batch, int, int, int
         start_copy<4>(&to.pos(i), a.mask.kv_pos + key, exists), start_copy<4>(&to.doc(i), a.mask.kv_doc + key, exists);
     }
 }
-template <class T>
-__device__ __forceinline__ void copy_tokens(const Backward<T>& a, int batch, int head, int member, int first, const Queries& to) {
+template <class T, class R>
+__device__ __forceinline__ void copy_tokens(const Backward<T, R>& a, int batch, int head, int member, int first,
+                                            const Queries& to) {
     const AttentionShape& s = a.shape;
     for (int i = static_cast<int>(thread()); i < to.n; i += static_cast<int>(threads())) {
         const bool exists = first + i < static_cast<int>(s.seq);
@@ -135,8 +139,8 @@ struct BackwardBlock {
     int first, batch, head, member, last_member;
     Rows rows, second_rows;  // of keys, or queries; of values, or of gradients of results
 
-    template <class T>
-    __device__ __forceinline__ BackwardBlock(const Backward<T>& a, int size) {
+    template <class T, class R>
+    __device__ __forceinline__ BackwardBlock(const Backward<T, R>& a, int size) {
         const AttentionShape& s = a.shape;
         const int group = static_cast<int>(s.group), count = static_cast<int>(own_keys ? s.kv_seq : s.seq),
                   in_head = (count + size - 1) / size;
@@ -158,8 +162,8 @@ struct BackwardBlock {
     __device__ __forceinline__ Rows second_other_rows(const AttentionShape& s, int of_member) const {
         return own_keys ? result_rows(s, batch, head, of_member) : key_rows(s, batch, head);
     }
-    template <class T>
-    __device__ __forceinline__ Tiles<own_keys> tiles(const Backward<T>& a, int size, int tile) const {
+    template <class T, class R>
+    __device__ __forceinline__ Tiles<own_keys> tiles(const Backward<T, R>& a, int size, int tile) const {
         const int others = static_cast<int>(own_keys ? a.shape.seq : a.shape.kv_seq),
                   end = first + size < rows.count ? first + size : rows.count;
         const int64_t before = static_cast<int64_t>(batch) * rows.count;
@@ -168,8 +172,8 @@ struct BackwardBlock {
                 (own_keys ? a.query_bounds : a.key_bounds) + batch * tiles_of(others, tile), others, tile, a.window};
     }
 };
-template <bool own_keys, class T>
-void find_other_bounds(Stream stream, const Backward<T>& a, int tile) {
+template <bool own_keys, class T, class R>
+void find_other_bounds(Stream stream, const Backward<T, R>& a, int tile) {
     const AttentionShape& s = a.shape;
     if (own_keys) find_bounds(stream, s.batch, s.seq, tile, a.mask.pos, a.mask.doc, a.query_bounds);
     else find_bounds(stream, s.batch, s.kv_seq, tile, a.mask.kv_pos, a.mask.kv_doc, a.key_bounds);

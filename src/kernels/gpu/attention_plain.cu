@@ -27,11 +27,20 @@ __device__ __forceinline__ void read_rows(const T* x, int d, int begin, int coun
     }
 }
 template <int W, class T, class Place>
-__device__ __forceinline__ void put_rows(const float* from, int d, int begin, int count, int n, T* x, Place place_of) {
+__device__ __forceinline__ void put_rows(const float* from, int d, int begin, int count, int n, T* x, Place place_of,
+                                         bool adds = false) {
     const int pieces = d / W;
     for (int i = static_cast<int>(thread()); i < n * pieces; i += static_cast<int>(threads())) {
         const int row = i / pieces, column = i % pieces * W;
-        if (begin + row < count) store(x + place_of(begin + row) + column, load<W>(from + row * stride_of(d) + column));
+        if (begin + row >= count) continue;
+        T* const to = x + place_of(begin + row) + column;
+        Floats<W> v = load<W>(from + row * stride_of(d) + column);
+        if (adds) {
+            const Floats<W> before = load<W>(to);
+            UNROLL
+            for (int j = 0; j < W; ++j) v[j] += before[j];
+        }
+        store(to, v);
     }
 }
 
@@ -178,14 +187,14 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_kernel(Forward<T>
     }
     o.put(1, queries + of_warp * stride, d);
     block_barrier();
-    if (a.parts > 1)
+    if (a.outs)
         put_rows<W>(queries, d, own.first, own.rows, own.size, a.outs, [&](int row) { return (of_part + own.place(row)) * d; });
     else put_rows<W>(queries, d, own.first, own.rows, own.size, a.out, place_of);
 }
 
 // As attention_backward_kernel.
-template <class T, int W, bool own_keys>
-__global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(Backward<T> a) {
+template <class T, class R, int W, bool own_keys>
+__global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(Backward<T, R> a) {
     using Own = std::conditional_t<own_keys, Keys, Queries>;
     using Other = std::conditional_t<own_keys, Queries, Keys>;
     SHARED_MEMORY(float, shared);
@@ -237,23 +246,23 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(B
     d0.put(a.shape.scale, own_begin + of_warp * stride, d);
     if (own_keys) d1.put(drop.scale, own_begin + (size + of_warp) * stride, d);
     block_barrier();
-    put_rows<W>(own_begin, d, own.first, own.rows.count, size, own_keys ? a.d_k : a.d_q, own.rows);
+    put_rows<W>(own_begin, d, own.first, own.rows.count, size, own_keys ? a.d_k : a.d_q, own.rows, !own_keys && a.adds);
     if (own_keys) put_rows<W>(own_begin + size * stride, d, own.first, own.rows.count, size, a.d_v, own.rows);
 }
 
-template <class T, int W, bool own_keys>
-void start_side(Stream stream, const Backward<T>& a) {
+template <class T, class R, int W, bool own_keys>
+void start_side(Stream stream, const Backward<T, R>& a) {
     const int64_t warps = warps_of(a.shape, own_keys ? a.shape.kv_seq : a.shape.seq, backward_bytes);
     const int64_t blocks = BackwardBlock<own_keys>::blocks(a.shape, kOwn * warps);
     find_other_bounds<own_keys>(stream, a, kTile);
     if (blocks > 0)
-        launch(plain_backward_kernel<T, W, own_keys>,
+        launch(plain_backward_kernel<T, R, W, own_keys>,
                {static_cast<unsigned>(blocks), static_cast<unsigned>(warps * kLanes), backward_bytes(a.shape, warps)}, stream, a);
 }
-template <class T, int W>
-void start_backward(Stream stream, const Backward<T>& a) {
-    start_side<T, W, false>(stream, a);
-    start_side<T, W, true>(stream, a);
+template <class T, class R, int W>
+void start_backward(Stream stream, const Backward<T, R>& a) {
+    start_side<T, R, W, false>(stream, a);
+    start_side<T, R, W, true>(stream, a);
 }
 
 // What is stored in 16 bits comes here only where it cannot be read wide.
@@ -271,16 +280,19 @@ void start_plain(Stream stream, const Forward<T>& a, bool wide) {
                        forward_bytes(s, warps)};
     launch(wide ? plain_kernel<T, kWidest<T>> : plain_kernel<T, 1>, grid, stream, a);
 }
-template <class T>
-void start_plain(Stream stream, const Backward<T>& a, bool wide) {
-    if (wide) start_backward<T, kWidest<T>>(stream, a);
-    else start_backward<T, 1>(stream, a);
+template <class T, class R>
+void start_plain(Stream stream, const Backward<T, R>& a, bool wide) {
+    if (wide) start_backward<T, R, kWidest<T>>(stream, a);
+    else start_backward<T, R, 1>(stream, a);
 }
 
 #define COPY(T)                                                    \
     template void start_plain<T>(Stream, const Forward<T>&, bool); \
-    template void start_plain<T>(Stream, const Backward<T>&, bool);
+    template void start_plain<T, T>(Stream, const Backward<T, T>&, bool);
 LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+#define COPY(T) template void start_plain<T, float>(Stream, const Backward<T, float>&, bool);
+LOCKSTEP_OF_16_BITS(COPY)
 #undef COPY
 
 }  // namespace lockstep::kernels::gpu

@@ -108,4 +108,35 @@ __device__ __forceinline__ void put_sums(const float (&sums)[M][N][4], float fac
     });
 }
 
+// Columns 2t, 2t + 1 of rows g and g + 8 become four columns, from 4 (t / 2) on, of one of these rows: of g where t is even.
+__device__ __forceinline__ Floats<4> four_columns(const float (&x)[4]) {
+    const bool is_first = thread() % 2 == 0;
+    const float low = shuffle_xor(is_first ? x[2] : x[0], 1), high = shuffle_xor(is_first ? x[3] : x[1], 1);
+    return is_first ? Floats<4>{{x[0], x[1], low, high}} : Floats<4>{{low, high, x[2], x[3]}};
+}
+// The warp's sums, times a factor, as floats: row `begin` of x and on, of which there are `count`.
+template <int M, int N, class Place>
+__device__ __forceinline__ void write_sums(const float (&sums)[M][N][4], float factor, int columns, int begin, int count,
+                                           float* x, Place place_of, bool adds = false) {
+    UNROLL
+    for (int m = 0; m < M; ++m) {
+        const int row = begin + m * 16 + row_of(static_cast<int>(thread()) % 2 * 2);
+        float* const to = x + place_of(row < count ? row : 0);
+        UNROLL
+        for (int n = 0; n < N; ++n) {
+            Floats<4> four = four_columns(sums[m][n]);
+            const int column = n * 8 + static_cast<int>(thread()) % 4 / 2 * 4;
+            if (row >= count || column >= columns) continue;
+            UNROLL
+            for (int j = 0; j < 4; ++j) four[j] *= factor;
+            if (adds) {
+                const Floats<4> before = load<4>(to + column);
+                UNROLL
+                for (int j = 0; j < 4; ++j) four[j] += before[j];
+            }
+            store(to + column, four);
+        }
+    }
+}
+
 }  // namespace lockstep::kernels::gpu

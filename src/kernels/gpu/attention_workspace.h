@@ -20,11 +20,13 @@ inline int64_t parts_of_keys(const AttentionShape& s) {
     return kBlocks / blocks < most ? kBlocks / blocks : most;
 }
 
-inline int64_t attention_workspace_bytes(const AttentionShape& s) {
+// Of a block of keys: whether what earlier blocks have made is joined with it.
+inline int64_t attention_block_workspace_bytes(const AttentionShape& s, bool carries) {
     const int64_t parts = parts_of_keys(s), rows = s.batch * s.seq * s.kv_heads * s.group;
-    const int64_t of_parts = parts > 1 ? parts * rows * (s.head_dim + 1) * static_cast<int64_t>(sizeof(float)) : 0;
+    const int64_t of_parts = parts > 1 || carries ? parts * rows * (s.head_dim + 1) * static_cast<int64_t>(sizeof(float)) : 0;
     return bytes_of_bounds(s.batch, s.kv_seq) + of_parts;
 }
+inline int64_t attention_workspace_bytes(const AttentionShape& s) { return attention_block_workspace_bytes(s, false); }
 inline int64_t attention_backward_workspace_bytes(const AttentionShape& s) {
     return bytes_of_bounds(s.batch, s.seq) + bytes_of_bounds(s.batch, s.kv_seq) +
            s.batch * s.seq * s.kv_heads * s.group * static_cast<int64_t>(sizeof(float));

@@ -96,6 +96,37 @@ struct AttentionBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, 
         });
     }
 };
+// A block of a ring. Last: the types of operands behind those that every block has.
+template <class T, class... Last>
+struct AttentionBlockOf {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise][, o, lse] -> o, lse
+    static constexpr Family kFamily{"attention_block", "attention_block"};
+    using Types = std::tuple<float, float>(T, T, T, int32_t, int32_t, int32_t, int32_t, Last...);
+    static bool serves(const KernelContext& c) { return attention_shape(c, 0).head_dim <= kMostHeadDim; }
+    static int64_t workspace_bytes(const KernelContext& c) {
+        return attention_block_workspace_bytes(attention_shape(c, 0), registry::carries(c));
+    }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from(
+            [shape = attention_shape(c, 0), mask = MaskOfAttention(c, 0), carries = registry::carries(c)](const KernelArgs& k) {
+                attention_block(stream_of(k), shape, mask(k), in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), carries, out(k, 0),
+                                out(k, 1), k.workspace);
+            });
+    }
+};
+template <class T, class... Last>
+struct AttentionBlockBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise][, d_q] -> d_q, d_k, d_v
+    static constexpr Family kFamily{"attention_block_backward", "attention_block_backward"};
+    using Types = std::tuple<float, float, float>(T, T, T, T, int32_t, int32_t, int32_t, int32_t, T, float, Last...);
+    static bool serves(const KernelContext& c) { return attention_shape(c, 1).head_dim <= kMostHeadDim; }
+    static int64_t workspace_bytes(const KernelContext& c) { return attention_backward_workspace_bytes(attention_shape(c, 1)); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from(
+            [shape = attention_shape(c, 1), mask = MaskOfAttention(c, 1), carries = registry::carries(c)](const KernelArgs& k) {
+                attention_block_backward(stream_of(k), shape, mask(k), in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8),
+                                         in(k, 9), in<T>(k, 0), carries, out(k, 0), out(k, 1), out(k, 2), k.workspace);
+            });
+    }
+};
 template <class T>
 struct AttentionOfQkv {  // qkv, pos, kv_pos, doc, kv_doc -> out, lse
     static constexpr Family kFamily{"attention", "attention"};
@@ -215,6 +246,8 @@ void add_type(std::vector<Registered>& r) {
             DequantizeSumOf<T>>(r);
     add_all<B, AttentionOf<T>, AttentionBackwardOf<T>, AttentionBackwardOf<T, int32_t>>(r);
     add_all<B, AttentionOfQkv<T>, AttentionBackwardOfQkv<T>>(r);
+    add_all<B, AttentionBlockOf<T>, AttentionBlockOf<T, float>, AttentionBlockOf<T, int32_t, float>>(r);
+    add_all<B, AttentionBlockBackwardOf<T>, AttentionBlockBackwardOf<T, int32_t>, AttentionBlockBackwardOf<T, int32_t, float>>(r);
     add_updates<B, T>(r);
 }
 

@@ -18,6 +18,8 @@ inline constexpr int kProcessors = 132;
 
 // Everything is stored as T.
 #define LOCKSTEP_OF_ONE_TYPE(COPY) COPY(float) COPY(Bf16) COPY(F16)
+// What is stored in 16 bits.
+#define LOCKSTEP_OF_16_BITS(COPY) COPY(Bf16) COPY(F16)
 // What belongs to the residual stream is stored as S, everything else as T.
 #define LOCKSTEP_ON_STREAM(COPY) COPY(float, float) COPY(Bf16, Bf16) COPY(float, Bf16) COPY(F16, F16) COPY(float, F16)
 // A norm, with its weights as W; and its backward.

@@ -18,6 +18,7 @@ struct Sizes {
     int64_t members;                   // of a group, over all ranks
     DropoutPlace drop;
     AttentionShape shape;  // strides
+    int carry = -1;        // the first operand that a block of a ring goes on with
     int64_t query(int64_t b, int64_t s, int64_t h, int64_t g) const {
         return ((b * seq + s) * kv_heads + h) * group + g;
     }                                                                                               // row of out, lse
@@ -83,16 +84,19 @@ Made forward(const Sizes& z) {
                     for (int64_t g = 0; g < z.group; ++g) {
                         const int64_t row = z.query(b, s, h, g);
                         const Keep keep(z, a, noise, b * z.seq + s, h, g);
-                        double most = nothing, sum = 0;
+                        const double before = z.carry < 0 ? nothing : static_cast<double>(in<T>(a, z.carry + 1)[row]);
+                        double most = before;
                         for (int64_t t = 0; t < z.kv_seq; ++t) {
                             const bool sees = mask.sees(b * z.seq + s, b * z.kv_seq + t);
                             p[t] = sees ? z.scale * dot(q + z.query_at(b, s, h, g), k + z.key_at(b, t, h), z.head_dim) : nothing;
                             most = std::max(most, p[t]);
                         }
+                        const double share = before == nothing ? 0 : std::exp(before - most);
+                        double sum = share;
                         for (int64_t t = 0; t < z.kv_seq; ++t) sum += p[t] = p[t] == nothing ? 0 : std::exp(p[t] - most);
                         for (int64_t t = 0; t < z.kv_seq; ++t) p[t] *= keep(mask.kv_pos[b * z.kv_seq + t]);
                         for (int64_t i = 0; i < z.head_dim; ++i) {
-                            double o = 0;
+                            double o = share > 0 ? share * static_cast<double>(in<T>(a, z.carry)[row * z.head_dim + i]) : 0;
                             for (int64_t t = 0; t < z.kv_seq; ++t) o += p[t] * static_cast<double>(v[z.key_at(b, t, h) + i]);
                             out[row * z.head_dim + i] = static_cast<T>(sum > 0 ? o / sum : 0);
                         }
@@ -123,6 +127,7 @@ Made backward(const Sizes& z) {
                         const Keep keep(z, a, noise, b * z.seq + s, h, g);
                         const double delta = dot(d_out + at, out + at, z.head_dim);
                         std::fill(dq_sum.begin(), dq_sum.end(), 0.0);
+                        if (z.carry >= 0) std::copy_n(in<T>(a, z.carry) + query, z.head_dim, dq_sum.begin());
                         for (int64_t t = 0; t < z.kv_seq; ++t) {
                             if (!mask.sees(b * z.seq + s, b * z.kv_seq + t)) continue;
                             const int64_t sums = z.key(b, t, h) * z.head_dim, key = z.key_at(b, t, h);
@@ -153,7 +158,7 @@ Made backward(const Sizes& z) {
 
 template <class T>
 Made make_attention(const KernelContext& c) {
-    const bool is_forward = c.op.kind == "attention";
+    const bool is_forward = c.op.kind == ir::kAttention || c.op.kind == ir::kAttentionBlock;
     const size_t query = is_forward ? 0 : 1;
     const ir::Tensor& q = c.in(query);
     const AttentionShape s = registry::attention_shape(c, query);
@@ -163,6 +168,7 @@ Made make_attention(const KernelContext& c) {
         z.first_head = c.first_index(q, 2), z.first_member = c.first_index(q, 3);
         z.members = c.routine.dims[q.dims[3]].size;
     }
+    if (registry::carries(c)) z.carry = static_cast<int>(c.op.in.size()) - (is_forward ? 2 : 1);
     return is_forward ? forward<T>(z) : backward<T>(z);
 }
 

@@ -82,7 +82,7 @@ const std::vector<Registered>& reference_kernels() {
         add_float<make_rope<float>, make_rope<double>>(r, "rope", -1, false);
         add_float<make_qkv<float>, make_qkv<double>>(r, "split_qkv", -1, false);
         add_float<make_qkv<float>, make_qkv<double>>(r, "join_qkv", -1, false);
-        for (const char* op : {"attention", "attention_backward"})
+        for (const char* op : {"attention", "attention_backward", "attention_block", "attention_block_backward"})
             add_float<make_attention<float>, make_attention<double>>(r, op, -1, false);
         for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);
         for (const char* op : {"adamw", "adam", "sgd", "muon_momentum", "muon", "outer_gradient", "meet", "outer_sgd",

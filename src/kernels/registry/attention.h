@@ -32,10 +32,13 @@ inline AttentionShape attention_shape(const KernelContext& c, size_t query) {
             c.op.integer("window")};
 }
 
+// Does a block of a ring go on with what earlier blocks have made? These operands are its last.
+inline bool carries(const KernelContext& c) { return c.op.attrs.contains("shift") && c.op.integer("shift") > 0; }
+
 class MaskOfAttention {
 public:
     MaskOfAttention(const KernelContext& c, int query)
-        : dropped_(c.op), first_(query + 3), noise_(static_cast<int>(c.op.in.size()) - 1) {
+        : dropped_(c.op), first_(query + 3), noise_(query == 0 ? 7 : 10) {  // behind the mask, or behind out and lse
         const ir::Tensor& q = c.in(static_cast<size_t>(query));
         if (is_packed(c, static_cast<size_t>(query))) {
             first_ = query + 1;

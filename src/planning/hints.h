@@ -1,0 +1,36 @@
+// What a recipe does not ask for and might gain from: the same job with other numbers of context ranks, in the form that plans
+// fastest. Where the recipe does not fit, also the least number of context ranks with which it does.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "planning/plan.h"
+
+namespace lockstep::planning {
+
+struct Hint {
+    int64_t context_ranks = 1;
+    std::string form;  // a word of parallelism.context_parallel_rotate_method; empty with one context rank
+    Step step;
+    double time = 0;         // of a rank for a token, over that of the plan, less 1
+    int64_t more_bytes = 0;  // of the rank with the most, than the plan's
+};
+
+struct RefusedHint {
+    int64_t context_ranks = 1;
+    std::string why;  // no form of it can be planned
+};
+
+struct Hints {
+    std::vector<Hint> hints;  // by context ranks
+    std::vector<RefusedHint> refused;
+};
+
+// Of `plan`, which plan_of_opened(opened, cluster_file) has returned. 2, 4 and 8 context ranks take the place of data ranks, so
+// the job keeps its ranks; a recipe that does not fit then gets more ranks. `progress`: layouts that were planned.
+Hints hints_of(const compile::Recipe& opened, const std::string& cluster_file, const Plan& plan,
+               const std::function<void(int64_t done)>& progress = {});
+
+}  // namespace lockstep::planning
