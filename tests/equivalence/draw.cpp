@@ -94,12 +94,15 @@ private:
 
     // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 alone. It
     // is not drawn where few targets count, either: the gradient of queries that see one key is nothing but rounding, and Muon
-    // divides by its norm.
+    // divides by its norm. Short documents of a small batch have many such queries.
     void other_optimizer() {
         const std::string name = one_of<std::string>({"AdamW", "AdamW", "Adam", "SGD", "Muon", "Muon"});
         set("optimizer.name", name == "Muon" && (mixed_ || dtype_ != Dtype::F64) ? "AdamW" : name);
-        if (recipe_.text("optimizer.name") == "Muon" && recipe_.number("debug.synthetic_masked") > 0.5)
-            set("debug.synthetic_masked", 0.0);
+        if (recipe_.text("optimizer.name") == "Muon") {
+            if (recipe_.number("debug.synthetic_masked") > 0.5) set("debug.synthetic_masked", 0.0);
+            if (recipe_.integer("training.global_batch_size") * recipe_.integer("training.seq_len") < 16)
+                set("training.document_mask", false);
+        }
         set("optimizer.momentum", one_of({0.0, 0.8, 0.95}));
         set("optimizer.nesterov", chance(0.5));
         set("optimizer.muon_adjust_lr_fn", one_of<std::string>({"match_rms_adamw", "original"}));
