@@ -13,6 +13,12 @@
 #include "passes/sharding_table.h"
 
 namespace lockstep::compile {
+
+int64_t size_of(const std::vector<ir::Dim>& dims, ir::DimRole role) {
+    const auto at = std::find_if(dims.begin(), dims.end(), [&](const ir::Dim& d) { return d.role == role; });
+    return at == dims.end() ? 1 : at->size;
+}
+
 namespace {
 
 using mesh::Axis;
@@ -356,11 +362,6 @@ Windows windows_of(const Config& config, bool pipeline) {
 }
 
 namespace {
-
-int64_t size_of(const std::vector<ir::Dim>& dims, ir::DimRole role) {
-    const auto at = std::find_if(dims.begin(), dims.end(), [&](const ir::Dim& d) { return d.role == role; });
-    return at == dims.end() ? 1 : at->size;
-}
 
 // How context ranks meet the keys of others, and where the axis is cut for it.
 Objection set_context(const Config& config, const std::vector<ir::Dim>& dims, Layout& l, Cuts& cuts) {

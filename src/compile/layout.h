@@ -53,6 +53,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
 Layout layout_of(const Config& config);
 
 std::vector<ir::Dim> dims_of(const Config& config);
+int64_t size_of(const std::vector<ir::Dim>& dims, ir::DimRole role);  // 1 where absent
 
 // Of the loss at once: the recipe's, or what the kernels like.
 int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);

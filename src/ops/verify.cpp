@@ -243,11 +243,6 @@ private:
     }
 
     void kernels_and_views(const Routine& r) {
-        for (const Op& op : r.ops) {
-            if (!op.kernel.empty() && rule(op.kind).sharding.meets && !op.group.empty())
-                return fail(Invariant::Kernel,
-                            fmt::format("{}, op {}: has a kernel, but its keys are on other ranks", r.name, op.kind));
-        }
         const auto with = std::count_if(r.ops.begin(), r.ops.end(), [](const Op& op) { return !op.kernel.empty(); });
         if (with != 0 && with != static_cast<long>(r.ops.size()))
             return fail(Invariant::Kernel, fmt::format("{}: some ops have a kernel and some have none", r.name));

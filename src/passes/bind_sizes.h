@@ -1,7 +1,7 @@
 // Requires: routines over global dims as the model, its derivative and its element types make them, for one sequence.
 // Produces: the same over the dims of a layout: `batch` has the sequences of a microbatch, `vocab` is padded to what the ranks
-//   divide; the mesh, the number of microbatches and the order of the sequence. Masks of padding (mask_padding) go where nothing is padded. It is the
-//   first pass that depends on the layout, and what it reads does not: a search over layouts begins here.
+//   divide; the mesh, the number of microbatches and the order of the sequence. Masks of padding (mask_padding) go where nothing
+//   is padded. It is the first pass that depends on the layout, and what it reads does not: a search over layouts begins here.
 // Leaves alone: everything else.
 #pragma once
 

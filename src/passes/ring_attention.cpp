@@ -25,7 +25,7 @@ using Gradients = std::array<TensorId, 2>;  // of keys and values
 
 Dtype wide(Dtype dtype) { return dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32; }
 
-// Does the op stand for several, or for one that gives wide gradients of keys and values?
+// In a ring, and where gradients of keys and values are wider than the queries.
 bool is_expanded(const Routine& r, const Op& op) {
     if (op.kind == ir::kAttention) return !op.group.empty();
     if (op.kind != ir::kAttentionBackward || op.out.size() != 3) return false;

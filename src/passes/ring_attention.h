@@ -1,5 +1,5 @@
 // Requires: final routines of blocks over placed tensors, kernels not yet chosen. An op of attention whose Op::group is not empty
-// (passes/shard) stands for all pairs of blocks of a ring: each of its ranks has the queries and the keys of its own tokens.
+// (passes/shard) means all pairs of blocks of a ring. Each rank of the ring has the queries and the keys of its own tokens.
 // Produces: ops that a rank runs, in training and evaluation:
 //   - attention as a list of blocks: a rank meets its own keys, then those of the rank before it, and so on. The next block
 //     travels (`aside`) while one is computed, with the positions and documents of its keys. Results of all blocks are merged in

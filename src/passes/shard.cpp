@@ -514,10 +514,7 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
     if (options.context.ring) {
         for (Routine& r : program.routines) {
             const ir::DimId keys = r.dim(ir::DimRole::KvSeq);
-            const bool attends = std::any_of(r.tensors.begin(), r.tensors.end(), [&](const ir::Tensor& t) {
-                return std::find(t.dims.begin(), t.dims.end(), keys) != t.dims.end();
-            });
-            if (attends && !generates(r)) r.dims[keys].of = r.dim(ir::DimRole::Seq);
+            if (keys >= 0 && !generates(r)) r.dims[keys].of = r.dim(ir::DimRole::Seq);
         }
     }
     const auto table_of = [&](const Routine& r) -> const ShardingTable& {

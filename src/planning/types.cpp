@@ -47,10 +47,7 @@ std::string context_line(const compile::Config& config) {
     const int64_t cp = config.parallelism.context_parallel_degree;
     if (cp == 1 || compile::refusal_of(legal)) return "";
     const compile::Layout& l = std::get<compile::Layout>(legal);
-    const auto size_of = [&](ir::DimRole role) {
-        const auto at = std::find_if(dims.begin(), dims.end(), [&](const ir::Dim& d) { return d.role == role; });
-        return at == dims.end() ? int64_t{1} : at->size;
-    };
+    const auto size_of = [&](ir::DimRole role) { return compile::size_of(dims, role); };
     const int64_t on_heads = l.context.on_heads, others = cp / on_heads;
     std::vector<std::string> forms;
     if (on_heads > 1) forms.push_back(fmt::format("{} on heads", on_heads));

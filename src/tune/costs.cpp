@@ -301,8 +301,8 @@ void Costs::measure(Whole& w, const Choice& family, bool in_parts) {
     compile::Config few = problem_.space.base;
     if (few.model.size("n_layers") > kLayers) few.model.shape["n_layers"] = kLayers;
     const compile::Config config = with(few, c, c.microbatch * c.microbatches);
-    if (!few_layers_) few_layers_ = compile::compile_prefix(config, problem_.machine.options);
-    const auto result = compile::compile(*few_layers_, config, until("plan_memory"));
+    if (!few_layers_) few_layers_.emplace(config, problem_.machine.options);
+    const auto result = compile::compile(few_layers_->of(config), config, until("plan_memory"));
     if (compile::refusal_of(result)) return;  // too few layers for two ranks
     const std::vector<ir::Program>& programs = std::get<compile::Compiled>(result).programs;
     sim::Cluster cluster = problem_.cluster();

@@ -68,7 +68,7 @@ private:
     void measure(Whole& w, const Choice& family, bool in_parts);
 
     const Problem& problem_;
-    std::optional<compile::Prefix> few_layers_;  // of the model with fewer layers
+    std::optional<compile::Prefixes> few_layers_;  // of the model with fewer layers
     std::map<std::tuple<mesh::Degrees, bool, bool, compile::RotateMethod, int64_t, int64_t, compile::RecomputeMode>, Whole>
         wholes_;
     std::map<std::tuple<mesh::Degrees, bool, compile::PartitionPreset>, States> states_;

@@ -53,7 +53,7 @@ inline void pack_key_blocks(const AttentionShape& s, const AttentionMask& mask, 
     }
 }
 
-// Calls visit(block, visibility) for each block of keys of which these queries may see some. Are there any?
+// Calls visit(block, visibility) for each block of keys of which these queries may see some. Returns whether there is one.
 inline bool each_visible_block(const AttentionShape& s, const Bounds& queries, const Bounds* key_bounds, const auto& visit) {
     bool any = false;
     for (int64_t j = 0; j < key_blocks(s); ++j) {
