@@ -111,8 +111,9 @@ void print(const planning::Checked& checked) {
                    compiled.programs[0].microbatches, compiled.layout.microbatches);
     fmt::print(
         "checked: order of collectives (no deadlock); memory, to the bytes of each op;\n"
-        "         one contribution of each microbatch to each gradient\n"
-        "not checked: arithmetic inside a routine\n");
+        "         one contribution of each microbatch to each gradient;\n"
+        "         each block against its model, forward and backward, at a small size\n"
+        "not checked: rounding, and what depends on a dim's full length\n");
 }
 
 int check(const CheckArgs& args) {

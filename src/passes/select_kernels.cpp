@@ -10,13 +10,13 @@
 #include "base/error.h"
 #include "ops/builder.h"
 #include "ops/described_catalog.h"
+#include "ops/expand.h"
 #include "passes/fuse_ops.h"
 
 namespace lockstep::passes {
 namespace {
 
 using ir::Op;
-using ir::Placement;
 using ir::Routine;
 using ir::TensorId;
 
@@ -43,70 +43,6 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
     }
     return best;
 }
-
-// Places what an expansion made: every tensor by the composite's iteration space; partial over what was summed away or came in
-// partial.
-class Expander {
-public:
-    Expander(Routine& r, const Op& composite) : r_(r), composite_(composite) {
-        for (const std::vector<TensorId>* list : {&composite.in, &composite.out}) {
-            for (TensorId t : *list) {
-                for (size_t i = 0; i < r.tensors[t].dims.size(); ++i)
-                    axes_[r.tensors[t].dims[i]] = r.tensors[t].placement.dims[i];
-                if (r.tensors[t].dtype == Dtype::F64) wide_ = Dtype::F64;
-            }
-        }
-    }
-
-    std::vector<Op> run() {
-        const std::vector<Op> outer = std::move(r_.ops);
-        r_.ops.clear();
-        ops::Builder b(r_);
-        const std::vector<TensorId> results = ops::rule(composite_.kind).expand(b, composite_);
-        std::vector<Op> made = std::move(r_.ops);
-        r_.ops = outer;
-        for (Op& op : made) {
-            for (size_t i = 0; i < op.out.size(); ++i) {
-                for (size_t k = 0; k < results.size(); ++k) {
-                    if (op.out[i] == results[k]) op.out[i] = composite_.out[k];
-                }
-            }
-            for (TensorId& t : op.in) {
-                for (size_t k = 0; k < results.size(); ++k) {
-                    if (t == results[k]) t = composite_.out[k];
-                }
-            }
-            if (composite_.attrs.contains("recomputed")) op.attrs["recomputed"] = int64_t{1};
-            op.note = "from " + composite_.kind;
-        }
-        made = ops::live_ops(r_, made, composite_.out);
-        for (Op& op : made) place(op);
-        return made;
-    }
-
-private:
-    void place(const Op& op) {
-        mesh::AxisList used, partial;
-        for (TensorId t : op.in) {
-            used = mesh::unite(used, r_.tensors[t].placement.used());
-            partial = mesh::unite(partial, r_.tensors[t].placement.partial);
-        }
-        for (TensorId t : op.out) {
-            if (std::find(composite_.out.begin(), composite_.out.end(), t) != composite_.out.end()) continue;  // placed already
-            ir::Tensor& tensor = r_.tensors[t];
-            tensor.dtype = wide_;
-            Placement p;
-            for (ir::DimId d : tensor.dims) p.dims.push_back(axes_.contains(d) ? axes_.at(d) : mesh::AxisList{});
-            p.partial = mesh::unite(partial, mesh::subtract(used, p.used()));
-            tensor.placement = std::move(p);
-        }
-    }
-
-    Routine& r_;
-    const Op composite_;
-    std::map<ir::DimId, mesh::AxisList> axes_;
-    Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16
-};
 
 // A catalog of a file or of a GPU may lack what this op needs; the host's does not.
 [[noreturn]] void refuse(const ops::KernelCatalog& catalog, const Routine& r, const Op& op) {
@@ -142,7 +78,7 @@ void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalo
         }
         if (!ops::rule(op.kind).expand) refuse(catalog, r, op);
         const Op composite = op;
-        std::vector<Op> made = Expander(r, composite).run();
+        std::vector<Op> made = ops::expanded(r, composite);
         r.ops.erase(r.ops.begin() + static_cast<long>(i));
         r.ops.insert(r.ops.begin() + static_cast<long>(i), made.begin(), made.end());
     }

@@ -7,6 +7,8 @@
 
 #include "check/check.h"
 #include "compile/memory_report.h"
+#include "meaning/meaning.h"
+#include "models/model.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::planning {
@@ -15,6 +17,9 @@ std::optional<UserError> refusal_of(const compile::Config& config, const compile
                                     const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
+    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
+    if (const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model); !wrong.empty())
+        throw InternalError("check (meaning): " + wrong);
     if (const int64_t on_host = compiled.host_bytes(); capacity.host_bytes && on_host > *capacity.host_bytes) {
         return UserError("check.host_memory", "checkpoint.async_mode",
                          fmt::format("a rank needs {} of the host's memory, for copies of its states from which checkpoints are "

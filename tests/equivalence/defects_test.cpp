@@ -51,7 +51,7 @@ void try_all(const Draw& d, Dtype dtype, std::vector<Case>& cases) {
         c.caught = seen(d, subject, *one, visible);
         // A race may go well on a busy machine; float64's runs, which are many, see each all the same.
         const bool may_be_refused = !c.caught.empty() || dtype == Dtype::F32;
-        if (may_be_refused && !refusal(subject.compiled).empty()) c.caught += "; check refuses it";
+        if (may_be_refused && !refusal(d.recipe, subject.compiled).empty()) c.caught += "; check refuses it";
     }
 }
 

@@ -15,6 +15,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "check/check.h"
+#include "meaning/meaning.h"
+#include "models/model.h"
 
 namespace lockstep::testing {
 namespace {
@@ -395,6 +397,14 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
 std::string refusal(const compile::Compiled& compiled) {
     const auto refused = check::prove(compiled.of_ranks());
     return refused ? refused->reason + ": " + refused->message : "";
+}
+
+std::string refusal(const compile::Recipe& recipe, const compile::Compiled& compiled) {
+    if (std::string wrong = refusal(compiled); !wrong.empty()) return wrong;
+    const compile::Config config = compile::config_of(recipe);
+    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
+    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model);
+    return wrong.empty() ? "" : "meaning: " + wrong;
 }
 
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype) {

@@ -34,6 +34,7 @@ Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype);
 
 // Why `lockstep check` refuses the program; empty where it does not.
 std::string refusal(const compile::Compiled& compiled);
+std::string refusal(const compile::Recipe& recipe, const compile::Compiled& compiled);  // or for its meaning
 
 // How far a correct layout may be from `one`, the outcome of `recipe` on one rank.
 // F64: 1e-10; 150 layouts are within 5e-13 after 5 steps.

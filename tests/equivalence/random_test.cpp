@@ -33,7 +33,7 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
             fmt::format("again: LOCKSTEP_DRAWS=1 LOCKSTEP_SEED={} lockstep_tests --gtest_filter=Equivalence.{}\n{}", d->seed,
                         test->name(), d->recipe.toml());
         try {
-            EXPECT_EQ(refusal(d->compiled), "") << again;
+            EXPECT_EQ(refusal(d->recipe, d->compiled), "") << again;
             const Outcome one = run(one_rank(d->recipe), backend_of(dtype), kSteps), layout = run(d->recipe, d->compiled, kSteps);
             std::string where;
             const double diff = difference(one, layout, &where), allowed = tolerance(d->recipe, one, dtype);

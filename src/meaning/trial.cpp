@@ -1,0 +1,241 @@
+#include "meaning/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "check/layout.h"
+#include "ir/sources.h"
+
+namespace lockstep::meaning {
+
+using ir::Access;
+using ir::PortKind;
+using ir::PortRole;
+
+namespace {
+
+std::vector<int64_t> sizes_of(const std::vector<ir::Dim>& dims) {
+    std::vector<int64_t> sizes;
+    for (const ir::Dim& d : dims) sizes.push_back(d.size);
+    return sizes;
+}
+
+Array filled(std::vector<int64_t> sizes, double value) {
+    int64_t n = 1;
+    for (const int64_t s : sizes) n *= s;
+    return {std::move(sizes), Values(static_cast<size_t>(n), value)};
+}
+
+std::tuple<int, int, int64_t> role_key(PortRole role) { return {static_cast<int>(role), -1, 0}; }
+
+// A port whose calls take slices, and others: which slice is the call's, and where its bytes begin apart from that.
+struct Slice {
+    int64_t index = 0, offset = 0;
+};
+Slice slice_of(const ir::Routine& r, const ir::Call& call, int port) {
+    const int64_t offset = call.bindings[static_cast<size_t>(port)].offset_bytes,
+                  bytes = r.ports[static_cast<size_t>(port)].bytes;
+    if (!check::is_sliced(r, port) || bytes <= 0) return {0, offset};
+    return {offset / bytes, offset % bytes};
+}
+
+}  // namespace
+
+Machine& Runner::machine(int routine) {
+    std::unique_ptr<Machine>& m = machines_[routine];
+    if (!m) m = std::make_unique<Machine>(small_.mesh(), small_.of(p_.routines[static_cast<size_t>(routine)]));
+    return *m;
+}
+
+Lying Runner::lying(const ir::Routine& r, const ir::Tensor& t) const {
+    std::vector<int64_t> sizes;
+    for (const ir::DimId d : t.dims) sizes.push_back(r.dims[static_cast<size_t>(d)].size);
+    return {small_.mesh(), std::move(sizes), t.placement};
+}
+
+// As a gradient of the parameter lies until it is reduced: partial as its segment says.
+Lying Runner::lying(const ir::Parameter& x) const {
+    std::vector<ir::Dim> dims;
+    for (const ir::Dim& d : x.dims) dims.push_back(small_.of(d));
+    Lying out{small_.mesh(), sizes_of(dims), x.placement};
+    out.placement.dims.resize(dims.size());
+    for (const ir::Unit& u : p_.units) {
+        for (const ir::Segment& s : u.segments) {
+            const bool has =
+                std::any_of(s.members.begin(), s.members.end(), [&](const ir::Member& m) { return m.param == x.key; });
+            if (has) out.placement.partial = s.grad_partial;
+        }
+    }
+    return out;
+}
+
+ByRank Runner::parameter(const Trial& trial, const std::string& key) const {
+    Lying whole = lying(*p_.param(key));
+    whole.placement.partial.clear();
+    return cut_up(trial.given.params.at(key), whole);
+}
+
+std::string Runner::bring(Trial& trial, const ir::Call& call) {
+    Machine& m = machine(call.routine);
+    const ir::Routine& r = m.routine();
+    const auto set = [&](size_t t, const ByRank& parts, int64_t slice) {
+        const Lying to = lying(r, r.tensors[t]);
+        const int64_t n = ir::local_elements(small_.mesh(), r, r.tensors[t]);
+        for (int64_t rank = 0; rank < m.ranks(); ++rank) {
+            const Values& all = parts[static_cast<size_t>(rank)];
+            if (static_cast<int64_t>(all.size()) < (slice + 1) * n)
+                return fmt::format("{} is longer than what is there", r.tensors[t].name);
+            m.set(static_cast<ir::TensorId>(t), rank, {all.begin() + slice * n, all.begin() + (slice + 1) * n});
+        }
+        return std::string();
+    };
+    for (size_t t = 0; t < r.tensors.size(); ++t) {
+        const ir::Tensor& tensor = r.tensors[t];
+        if (tensor.port < 0) continue;
+        const ir::Port& port = r.ports[static_cast<size_t>(tensor.port)];
+        if (port.access == Access::Write) continue;
+        const ir::Binding& binding = call.bindings[static_cast<size_t>(tensor.port)];
+        const Slice slice = slice_of(r, call, tensor.port);
+        ByRank parts(static_cast<size_t>(m.ranks()));
+        std::string wrong;
+        switch (port.kind) {
+            case PortKind::Params:
+            case PortKind::Gradients:
+                for (const std::string_view source : ir::sources_of(tensor)) {
+                    const std::string key(source);
+                    const ir::Parameter* x = p_.param(key);
+                    if (!x || !trial.given.params.contains(key))
+                        return fmt::format("reads {}, which is no parameter of the block", key);
+                    if (port.kind == PortKind::Gradients && !trial.gradients.contains(key)) {
+                        trial.gradients[key] = cut_up(filled(trial.given.params.at(key).sizes, Trial::kBefore), lying(*x));
+                        if (binding.fresh) trial.begun.insert(key);
+                    }
+                    const ByRank one = port.kind == PortKind::Params ? parameter(trial, key) : trial.gradients.at(key);
+                    for (size_t k = 0; k < parts.size(); ++k) parts[k].insert(parts[k].end(), one[k].begin(), one[k].end());
+                }
+                wrong = set(t, parts, 0);
+                break;
+            case PortKind::Input: {
+                const auto it = trial.given.inputs.find(port.role);
+                if (it == trial.given.inputs.end()) return fmt::format("reads {}, which nobody supplies", port.name);
+                wrong = set(t, cut_up(it->second, {small_.mesh(), it->second.sizes, tensor.placement}), slice.index);
+                break;
+            }
+            case PortKind::Value:
+            case PortKind::Frame: {
+                const bool has_role = port.role != PortRole::None;
+                const auto key =
+                    has_role ? role_key(port.role) : std::tuple(-1, binding.buffer, tensor.offset_bytes + slice.offset);
+                const auto it = trial.values.find(key);
+                if (it != trial.values.end()) {
+                    wrong = set(t, it->second, slice.index);
+                } else if (port.role == PortRole::X || port.role == PortRole::DY) {
+                    const Array& from = port.role == PortRole::X ? trial.given.inputs.at(PortRole::X) : trial.dy;
+                    wrong = set(t, cut_up(from, {small_.mesh(), from.sizes, tensor.placement}), slice.index);
+                } else {
+                    return fmt::format("reads {} from {}, where no call of the block has put it", tensor.name,
+                                       p_.buffers[static_cast<size_t>(binding.buffer)].name);
+                }
+                break;
+            }
+            case PortKind::State: {
+                if (const auto it = trial.states.find(port.state); it != trial.states.end()) {
+                    wrong = set(t, it->second, 0);
+                    break;
+                }
+                if (binding.fresh) trial.begun_states.insert(port.state);
+                const auto scalar = trial.scalars.find(p_.state_of(port).role);
+                const double value = scalar == trial.scalars.end() ? Trial::kBefore : scalar->second;
+                wrong = set(t, cut_up(filled(lying(r, tensor).sizes, value), lying(r, tensor)), 0);
+                break;
+            }
+        }
+        if (!wrong.empty()) return wrong;
+    }
+    return "";
+}
+
+void Runner::take(Trial& trial, const ir::Call& call) {
+    Machine& m = machine(call.routine);
+    const ir::Routine& r = m.routine();
+    for (size_t t = 0; t < r.tensors.size(); ++t) {
+        const ir::Tensor& tensor = r.tensors[t];
+        if (tensor.port < 0) continue;
+        const ir::Port& port = r.ports[static_cast<size_t>(tensor.port)];
+        if (port.access == Access::Read) continue;
+        const int buffer = call.bindings[static_cast<size_t>(tensor.port)].buffer;
+        const Slice slice = slice_of(r, call, tensor.port);
+        ByRank parts;
+        for (int64_t rank = 0; rank < m.ranks(); ++rank) parts.push_back(m.get(static_cast<ir::TensorId>(t), rank));
+        if (port.kind == PortKind::Gradients) {
+            size_t begin = 0;
+            for (const std::string_view source : ir::sources_of(tensor)) {
+                ByRank& one = trial.gradients.at(std::string(source));
+                for (size_t k = 0; k < parts.size(); ++k)
+                    std::copy_n(parts[k].begin() + static_cast<long>(begin), one[k].size(), one[k].begin());
+                begin += one[0].size();
+            }
+        } else if (port.kind == PortKind::State) {
+            trial.states[port.state] = parts;
+            summed_[port.state] = {call.routine, static_cast<ir::TensorId>(t)};
+        } else {
+            const bool has_role = port.role != PortRole::None;
+            const auto key = has_role ? role_key(port.role) : std::tuple(-1, buffer, tensor.offset_bytes + slice.offset);
+            if (has_role) written_[port.role] = {call.routine, static_cast<ir::TensorId>(t)};
+            ByRank& all = trial.values[key];
+            all.resize(parts.size());
+            for (size_t k = 0; k < parts.size(); ++k) {
+                const size_t begin = static_cast<size_t>(slice.index) * parts[k].size();
+                if (all[k].size() < begin + parts[k].size()) all[k].resize(begin + parts[k].size());
+                std::copy(parts[k].begin(), parts[k].end(), all[k].begin() + static_cast<long>(begin));
+            }
+        }
+    }
+}
+
+std::string Runner::run(const std::vector<const ir::Call*>& calls, Trial& trial) {
+    for (const ir::Call* call : calls) {
+        const std::string wrong = bring(trial, *call);
+        if (!wrong.empty()) return fmt::format("{} {}", p_.routines[static_cast<size_t>(call->routine)].name, wrong);
+        std::vector<bool> fresh;
+        for (const ir::Binding& b : call->bindings) fresh.push_back(b.fresh);
+        machine(call->routine).run(call->instance, fresh);
+        take(trial, *call);
+    }
+    return "";
+}
+
+std::string Runner::result(const Trial& trial, PortRole role, const std::vector<int64_t>& sizes, Array& out) const {
+    const auto it = written_.find(role);
+    if (it == written_.end()) return fmt::format("no call gives {}", ir::name_of(role));
+    const ir::Routine& r = machines_.at(it->second.first)->routine();
+    bool differ = false;
+    out =
+        put_together(trial.values.at(role_key(role)), lying(r, r.tensors[static_cast<size_t>(it->second.second)]), sizes, differ);
+    return differ ? fmt::format("ranks disagree about {}", ir::name_of(role)) : "";
+}
+
+std::string Runner::gradient(const Trial& trial, const std::string& key, const std::vector<int64_t>& sizes, Array& out) const {
+    const auto it = trial.gradients.find(key);
+    if (it == trial.gradients.end()) return fmt::format("no call adds to the gradient of {}", key);
+    bool differ = false;
+    const Lying lies = lying(*p_.param(key));
+    bool is_zero = true;
+    out = first_of(put_together(it->second, lies, lies.sizes, differ), sizes, is_zero);
+    if (!is_zero) return fmt::format("the gradient of {} has values in its padding", key);
+    return differ ? fmt::format("ranks disagree about the gradient of {}", key) : "";
+}
+
+std::string Runner::sum(const Trial& trial, ir::StateId state, double& out) const {
+    const auto it = summed_.find(state);
+    if (it == summed_.end()) return fmt::format("no call adds to {}", p_.states[static_cast<size_t>(state)].full_name());
+    const ir::Routine& r = machines_.at(it->second.first)->routine();
+    bool differ = false;
+    out = put_together(trial.states.at(state), lying(r, r.tensors[static_cast<size_t>(it->second.second)]), {}, differ).values[0];
+    return differ ? fmt::format("ranks disagree about {}", p_.states[static_cast<size_t>(state)].full_name()) : "";
+}
+
+}  // namespace lockstep::meaning

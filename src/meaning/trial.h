@@ -1,0 +1,63 @@
+// Carries out the calls of one block instance for one microbatch, on all ranks of a small mesh.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "meaning/arrays.h"
+#include "meaning/model.h"
+#include "meaning/small.h"
+
+namespace lockstep::meaning {
+
+// What is at the ports of a block's routines.
+struct Trial {
+    Given given;
+    Array dy;  // where the block has one
+    // Of the program's states by role: what a read finds.
+    std::map<ir::StateRole, double> scalars;
+
+    // What the calls left. A sum that no call begins anew goes on from here.
+    static constexpr double kBefore = 3;
+    std::set<std::string> begun;  // gradients
+    std::set<ir::StateId> begun_states;
+    std::map<std::string, ByRank> gradients;                 // by key, as parameters lie
+    std::map<std::tuple<int, int, int64_t>, ByRank> values;  // by role, or -1; buffer; place in it
+    std::map<ir::StateId, ByRank> states;
+};
+
+class Runner {
+public:
+    Runner(const ir::Program& program, const Small& small) : p_(program), small_(small) {}
+
+    // Empty, or what a call finds wrong.
+    std::string run(const std::vector<const ir::Call*>& calls, Trial& trial);
+    // The whole of what the calls left of a role; nothing if they left nothing. Empty message or what is wrong.
+    std::string result(const Trial& trial, ir::PortRole role, const std::vector<int64_t>& sizes, Array& out) const;
+    std::string gradient(const Trial& trial, const std::string& key, const std::vector<int64_t>& sizes, Array& out) const;
+    std::string sum(const Trial& trial, ir::StateId state, double& out) const;
+
+private:
+    struct Port {
+        const ir::Call* call;
+        int index;
+    };
+    Machine& machine(int routine);
+    std::string bring(Trial& trial, const ir::Call& call);
+    void take(Trial& trial, const ir::Call& call);
+    Lying lying(const ir::Routine& r, const ir::Tensor& t) const;
+    Lying lying(const ir::Parameter& x) const;
+    ByRank parameter(const Trial& trial, const std::string& key) const;
+
+    const ir::Program& p_;
+    const Small& small_;
+    std::map<int, std::unique_ptr<Machine>> machines_;              // by routine
+    std::map<ir::PortRole, std::pair<int, ir::TensorId>> written_;  // routine and tensor that wrote a role
+    std::map<ir::StateId, std::pair<int, ir::TensorId>> summed_;
+};
+
+}  // namespace lockstep::meaning

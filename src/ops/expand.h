@@ -1,0 +1,14 @@
+// A composite in simpler ops, placed as the composite is.
+#pragma once
+
+#include <vector>
+
+#include "ops/rule.h"
+
+namespace lockstep::ops {
+
+// The ops by which a placed composite that has `expand` may be replaced. Tensors that lie between them are appended to the
+// routine: placed by the composite's dims, partial over what is summed away or comes in partial, float32 or float64.
+std::vector<Op> expanded(Routine& routine, const Op& composite);
+
+}  // namespace lockstep::ops

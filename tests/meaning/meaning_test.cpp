@@ -1,0 +1,137 @@
+// What the trial of a block says of single mistakes, and that it can carry out every kind of op.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "kernels/kernel.h"
+#include "ops/rule.h"
+#include "tests/equivalence/draw.h"
+#include "tests/equivalence/edit.h"
+
+namespace lockstep::meaning_test {
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+compile::Recipe recipe(const Settings& more) {
+    compile::Recipe r = compile::Recipe::from_text(
+        "[training]\nseq_len = 8\nlocal_batch_size = 2\nglobal_batch_size = 8\ndtype = \"float64\"\n[parallelism]\n"
+        "data_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[validation]\nenable = true\n[model]\nname = \"llama3\"\n"
+        "dim = 16\nn_layers = 2\nn_heads = 8\nn_kv_heads = 4\nhead_dim = 4\nffn_dim = 24\nvocab_size = 30\nsliding_window = 5\n",
+        "test");
+    for (const auto& [key, value] : more) r.set(key, value);
+    return r;
+}
+
+std::string refusal_of(const std::function<bool(ir::Program&)>& edit, const Settings& more = {}) {
+    const compile::Recipe r = recipe(more);
+    compile::Compiled compiled = testing::compile_recipe(r, testing::Backend::Reference);
+    bool any = false;
+    for (ir::Program& p : compiled.programs) any = edit(p) || any;
+    EXPECT_TRUE(any) << "no place for it";
+    return testing::refusal(r, compiled);
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Meaning, ASoundProgramIsAccepted) {
+    for (const Settings& more : {Settings{},
+                                 {{"model.qk_norm", "1"}},
+                                 {{"model.tie_embeddings", "1"}},
+                                 {{"activation_checkpoint.mode", "full"}},
+                                 {{"training.fuse_loss", "false"}}})
+        EXPECT_EQ(refusal_of([](ir::Program&) { return true; }, more), "");
+}
+
+TEST(Meaning, AGradientThatIsAddedTwiceIsNoDerivative) {
+    const std::string wrong = refusal_of([](ir::Program& p) {
+        for (ir::Routine& r : p.routines) {
+            for (size_t i = 0; r.block == "layer" && ir::is_backward(r.kind) && i < r.ops.size(); ++i) {
+                if (r.ops[i].accumulate.empty() || r.ops[i].out.size() > 1) continue;
+                const ir::Op again = r.ops[i];
+                r.ops.insert(r.ops.begin() + static_cast<long>(i), again);
+                return true;
+            }
+        }
+        return false;
+    });
+    EXPECT_TRUE(has(wrong, "meaning: rank 0, train: layer[")) << wrong;
+    EXPECT_TRUE(has(wrong, " is not the derivative: ")) << wrong;
+}
+
+TEST(Meaning, GradientsOfTwoParametersOfOneShapeAreNotExchanged) {
+    const std::string wrong = refusal_of([](ir::Program& p) {
+        for (ir::Routine& r : p.routines) {
+            const ir::TensorId a = r.find("grad.attention_norm"), b = r.find("grad.ffn_norm");
+            if (a < 0 || b < 0) continue;
+            for (ir::Op& op : r.ops) {
+                for (ir::TensorId& t : op.out) t = t == a ? b : t == b ? a : t;
+            }
+            return true;
+        }
+        return false;
+    });
+    EXPECT_TRUE(has(wrong, "the gradient of attention_norm is not the derivative")) << wrong;
+}
+
+TEST(Meaning, AWindowIsThatOfTheModelToTheToken) {
+    for (const int64_t window : {4, 6, 0}) {
+        const std::string wrong =
+            refusal_of([&](ir::Program& p) { return testing::set_attr(p, testing::kForwards, "attention", "window", window); });
+        EXPECT_TRUE(has(wrong, "layer[0] in microbatch 0: the result differs from the model's by ")) << window << ": " << wrong;
+    }
+}
+
+TEST(Meaning, ValidationIsTriedToo) {
+    const std::string wrong = refusal_of([](ir::Program& p) {
+        bool any = false;
+        for (ir::Routine& r : p.routines) {
+            for (ir::Op& op : r.ops) {
+                if (r.entry != ir::EntryKind::Eval || op.kind != "split_qkv") continue;
+                op.attrs["sign"] = int64_t{-1};
+                any = true;
+            }
+        }
+        return any;
+    });
+    EXPECT_TRUE(has(wrong, "meaning: rank 0, eval: layer[0]")) << wrong;
+}
+
+TEST(Meaning, ThePaddingOfAGradientIsZero) {
+    const auto fill = [](ir::Program& p) {
+        return testing::each_op(p, testing::kCompute, "mask_padding", [](ir::Routine&, ir::Op& op) {
+            if (op.number("fill") != 0) return false;
+            op.attrs["fill"] = 0.1;
+            return true;
+        });
+    };
+    const std::string wrong = refusal_of(fill, {{"parallelism.tensor_parallel_degree", "4"}});
+    EXPECT_TRUE(has(wrong, "the gradient of output has values in its padding")) << wrong;
+}
+
+TEST(Meaning, TargetsAreCountedOverAllRanks) {
+    const std::string wrong = refusal_of([](ir::Program& p) {
+        ir::Routine& r = p.routines[static_cast<size_t>(p.routine_index("begin"))];
+        for (ir::Op& op : r.ops) {
+            if (op.kind == "all_reduce") r.tensors[static_cast<size_t>(op.in[0])].placement.reduce = ir::Reduce::Max;
+        }
+        return true;
+    });
+    EXPECT_TRUE(has(wrong, "counts[0] in microbatch 0: inv_n becomes ")) << wrong;
+}
+
+// A kind that is new must be tried: by a reference kernel, by what it stands for, or as a collective. These few are of the end
+// of a step, of states and of generation, which check/ follows.
+TEST(Meaning, EveryKindOfOpCanBeCarriedOut) {
+    const ops::KernelCatalog catalog = kernels::reference_catalog();
+    for (const ops::OpRule& rule : ops::all_rules()) {
+        const bool served = std::any_of(catalog.entries.begin(), catalog.entries.end(),
+                                        [&](const ops::KernelEntry& e) { return e.op == rule.name; });
+        EXPECT_TRUE(served || rule.expand || rule.collective) << rule.name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::meaning_test
