@@ -237,7 +237,7 @@ private:
             of = before;
             return value;
         };
-        constexpr double h = 1e-3;
+        constexpr double h = 2e-4;
         return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
     }
 

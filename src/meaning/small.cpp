@@ -1,6 +1,8 @@
 #include "meaning/small.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -68,13 +70,15 @@ std::set<int> unrolled(const ir::Program& p, const std::vector<int>& routines) {
     return out;
 }
 
-// Does an op divide by the number of elements of a norm, which it has as an attribute?
-bool counts_elements(const ir::Program& p, const std::vector<int>& routines) {
-    return std::any_of(routines.begin(), routines.end(), [&](int i) {
-        const std::vector<ir::Op>& ops = p.routines[static_cast<size_t>(i)].ops;
-        return std::any_of(ops.begin(), ops.end(),
-                           [](const ir::Op& op) { return op.kind == ir::kUnary && op.attrs.contains("n"); });
-    });
+// Numbers of elements of norms that are ops of their own.
+std::set<int64_t> counts_of_norms(const ir::Program& p, const std::vector<int>& routines) {
+    std::set<int64_t> out;
+    for (const int i : routines) {
+        for (const ir::Op& op : p.routines[static_cast<size_t>(i)].ops) {
+            if (op.kind == ir::kUnary && op.attrs.contains("n")) out.insert(op.integer("n"));
+        }
+    }
+    return out;
 }
 
 // Sub-axes over which the routines communicate.
@@ -125,7 +129,10 @@ Small::Small(const ir::Program& p, const std::vector<int>& routines)
         for (size_t k = 0; k < x.dims.size(); ++k)
             note(x.dims[k], k < x.placement.dims.size() ? mesh_.size(x.placement.dims[k]) : 1);
     }
-    const bool counted = counts_elements(p, routines);
+    // Where the number of elements of a norm could be either, both stay whole.
+    const auto longest = [&](DimRole role) { return parts.contains(role) ? parts.at(role).rbegin()->first : -1; };
+    const bool is_ambiguous = longest(DimRole::Hidden) == longest(DimRole::HeadDim);
+    const std::set<int64_t> counted = counts_of_norms(p, routines);
     for (auto& [role, sizes] : parts) {
         Class c;
         for (const auto& [size, divisor] : sizes) c.whole = std::max(c.whole, size);
@@ -138,8 +145,9 @@ Small::Small(const ir::Program& p, const std::vector<int>& routines)
                 return size * n % c.whole == 0 && size * n / c.whole % divisor == 0 && (role != DimRole::HeadDim || n % 2 == 0);
             });
         };
-        const bool is_counted = counted && (role == DimRole::Hidden || role == DimRole::HeadDim);
-        c.small = is_counted ? c.whole : std::min(least(role), c.whole);
+        const bool is_of_norm = role == DimRole::Hidden || role == DimRole::HeadDim;
+        c.small = is_of_norm && is_ambiguous ? c.whole : std::min(least(role), c.whole);
+        c.is_counted = is_of_norm && counted.contains(c.whole);
         while (c.small < c.whole && !fits(c.small)) ++c.small;
         classes_[role] = c;
     }
@@ -214,9 +222,30 @@ void widen(ir::Routine& r) {
 
 }  // namespace
 
+// An expanded norm has its number of elements in the attributes of its ops: n, the mean's 1 / n, and -1 / 2n of the derivative
+// of 1 / rms.
+void Small::shorten_norm(ir::Op& op) const {
+    for (const DimRole role : {DimRole::Hidden, DimRole::HeadDim}) {
+        const auto it = classes_.find(role);
+        if (it == classes_.end() || !it->second.is_counted) continue;
+        const auto& [whole, small, padded, counted] = it->second;
+        if (op.kind == ir::kUnary && op.attrs.contains("n") && op.integer("n") == whole) {
+            op.attrs["n"] = small;
+            return;
+        }
+        if (op.kind != "scale") continue;
+        const double times = op.number("c") * static_cast<double>(whole);
+        if (std::abs(times - 1) < 1e-12 || std::abs(times + 0.5) < 1e-12) {
+            op.attrs["c"] = times / static_cast<double>(small);
+            return;
+        }
+    }
+}
+
 ir::Routine Small::of(const ir::Routine& routine) const {
     ir::Routine r = routine;
     for (ir::Dim& d : r.dims) d = of(d);
+    for (ir::Op& op : r.ops) shorten_norm(op);
     widen(r);
     return r;
 }

@@ -32,8 +32,10 @@ private:
     struct Class {
         int64_t whole = 0, small = 0;
         bool is_padded = false;
+        bool is_counted = false;  // as the elements of a norm, in attributes of ops
     };
     ir::DimRole class_of(const ir::Dim& dim) const;
+    void shorten_norm(ir::Op& op) const;
 
     mesh::Mesh mesh_;
     std::map<std::string, ir::DimRole> blocks_;
