@@ -30,7 +30,7 @@ bool changes(const Draw& d, const compile::Compiled& damaged, const Outcome& sou
 }
 
 TEST(Meaning, WhatIsAcceptedTrainsAsTheSoundProgram) {
-    const int64_t wanted = testing::from_environment("LOCKSTEP_DAMAGES", 6);
+    const int64_t wanted = testing::from_environment("LOCKSTEP_DAMAGES", 3);
     std::map<std::string, Tally> tallies;
     const auto is_open = [&](const Damage& damage) { return tallies[damage.name].tried < wanted; };
     for (uint64_t seed = 1; seed < 40 * static_cast<uint64_t>(wanted); ++seed) {

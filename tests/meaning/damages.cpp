@@ -18,17 +18,24 @@ using ir::Routine;
 using ir::TensorId;
 using Random = std::mt19937_64;
 
-// A random one of the ops of blocks that `wanted` accepts.
+// Whose ops: of the model's blocks, or of units and of the end of a step.
+enum class Of { Blocks, Units };
+bool is_of(const Routine& r, Of of) {
+    const bool computes = ir::is_forward(r.kind) || ir::is_backward(r.kind);
+    return of == Of::Blocks ? computes : !computes && r.kind != ir::RoutineKind::Transfer && r.kind != ir::RoutineKind::Snapshot;
+}
+
+// A random one of the ops that `wanted` accepts.
 struct Place {
     Routine* routine = nullptr;
     size_t op = 0;
     Op& at() const { return routine->ops[op]; }
     std::string text() const { return fmt::format("op {} ({}) of {}", op, at().kind, routine->name); }
 };
-std::optional<Place> choose(Program& p, Random& random, const std::function<bool(const Routine&, const Op&)>& wanted) {
+std::optional<Place> choose(Program& p, Random& random, Of of, const std::function<bool(const Routine&, const Op&)>& wanted) {
     std::vector<Place> all;
     for (Routine& r : p.routines) {
-        if (!ir::is_forward(r.kind) && !ir::is_backward(r.kind)) continue;
+        if (!is_of(r, of)) continue;
         for (size_t i = 0; i < r.ops.size(); ++i) {
             if (wanted(r, r.ops[i])) all.push_back({&r, i});
         }
@@ -64,7 +71,7 @@ bool has_meaning(const std::string& key) {
     return true;
 }
 
-std::string change_number(Program& p, Random& random, double (*change)(double)) {
+std::string change_number(Program& p, Random& random, Of of, double (*change)(double)) {
     const auto numbers = [](const Op& op) {
         std::vector<std::string> keys;
         for (const auto& [key, value] : op.attrs) {
@@ -72,7 +79,7 @@ std::string change_number(Program& p, Random& random, double (*change)(double)) 
         }
         return keys;
     };
-    const auto place = choose(p, random, [&](const Routine&, const Op& op) { return !numbers(op).empty(); });
+    const auto place = choose(p, random, of, [&](const Routine&, const Op& op) { return !numbers(op).empty(); });
     if (!place) return "";
     const std::vector<std::string> keys = numbers(place->at());
     const std::string& key = keys[random() % keys.size()];
@@ -82,7 +89,7 @@ std::string change_number(Program& p, Random& random, double (*change)(double)) 
     return fmt::format("{} = {} instead of {} at {}", key, value, before, place->text());
 }
 
-std::string change_integer(Program& p, Random& random, int64_t (*change)(int64_t)) {
+std::string change_integer(Program& p, Random& random, Of of, int64_t (*change)(int64_t)) {
     const auto integers = [](const Op& op) {
         std::vector<std::string> keys;
         for (const auto& [key, value] : op.attrs) {
@@ -90,7 +97,7 @@ std::string change_integer(Program& p, Random& random, int64_t (*change)(int64_t
         }
         return keys;
     };
-    const auto place = choose(p, random, [&](const Routine&, const Op& op) { return !integers(op).empty(); });
+    const auto place = choose(p, random, of, [&](const Routine&, const Op& op) { return !integers(op).empty(); });
     if (!place) return "";
     const std::vector<std::string> keys = integers(place->at());
     const std::string& key = keys[random() % keys.size()];
@@ -100,8 +107,8 @@ std::string change_integer(Program& p, Random& random, int64_t (*change)(int64_t
     return fmt::format("{} = {} instead of {} at {}", key, value, before, place->text());
 }
 
-std::string change_function(Program& p, Random& random) {
-    const auto place = choose(p, random, [](const Routine&, const Op& op) { return op.attrs.contains("fn"); });
+std::string change_function(Program& p, Random& random, Of of) {
+    const auto place = choose(p, random, of, [](const Routine&, const Op& op) { return op.attrs.contains("fn"); });
     if (!place) return "";
     std::string& fn = std::get<std::string>(place->at().attrs["fn"]);
     const std::string before = fn;
@@ -117,8 +124,8 @@ std::string change_function(Program& p, Random& random) {
 }
 
 // One operand becomes another tensor that is there, of the same dims, type and placement.
-std::string change_operand(Program& p, Random& random) {
-    const auto place = choose(p, random, [](const Routine& r, const Op& op) {
+std::string change_operand(Program& p, Random& random, Of of) {
+    const auto place = choose(p, random, of, [](const Routine& r, const Op& op) {
         const size_t at = static_cast<size_t>(&op - r.ops.data());
         return std::any_of(op.in.begin(), op.in.end(), [&](TensorId t) { return !instead_of(r, at, t).empty(); });
     });
@@ -135,7 +142,7 @@ std::string change_operand(Program& p, Random& random) {
     return fmt::format("{} instead of {} at {}", name(operand), name(before), place->text());
 }
 
-std::string swap_operands(Program& p, Random& random) {
+std::string swap_operands(Program& p, Random& random, Of of) {
     const auto pairs = [](const Routine& r, const Op& op) {
         std::vector<std::pair<size_t, size_t>> out;
         for (size_t a = 0; a < op.in.size(); ++a) {
@@ -145,7 +152,7 @@ std::string swap_operands(Program& p, Random& random) {
         }
         return out;
     };
-    const auto place = choose(p, random, [&](const Routine& r, const Op& op) { return !pairs(r, op).empty(); });
+    const auto place = choose(p, random, of, [&](const Routine& r, const Op& op) { return !pairs(r, op).empty(); });
     if (!place) return "";
     const auto all = pairs(*place->routine, place->at());
     const auto [a, b] = all[random() % all.size()];
@@ -156,8 +163,8 @@ std::string swap_operands(Program& p, Random& random) {
 bool adds(const Routine&, const Op& op) { return !op.accumulate.empty(); }
 
 // The results of two ops that add to gradients of one shape.
-std::string swap_sums(Program& p, Random& random) {
-    const auto first = choose(p, random, adds);
+std::string swap_sums(Program& p, Random& random, Of of) {
+    const auto first = choose(p, random, of, adds);
     if (!first) return "";
     Routine& r = *first->routine;
     const auto sum = [&](Op& op) -> TensorId& { return op.out[static_cast<size_t>(op.accumulate[0])]; };
@@ -170,16 +177,16 @@ std::string swap_sums(Program& p, Random& random) {
     return "the sums exchanged of " + first->text();
 }
 
-std::string double_sum(Program& p, Random& random) {
-    const auto place = choose(p, random, adds);
+std::string double_sum(Program& p, Random& random, Of of) {
+    const auto place = choose(p, random, of, adds);
     if (!place) return "";
     const Op again = place->at();
     place->routine->ops.insert(place->routine->ops.begin() + static_cast<long>(place->op), again);
     return "doubled: " + place->text();
 }
 
-std::string drop_op(Program& p, Random& random) {
-    const auto place = choose(p, random, [](const Routine&, const Op&) { return true; });
+std::string drop_op(Program& p, Random& random, Of of) {
+    const auto place = choose(p, random, of, [](const Routine&, const Op&) { return true; });
     if (!place) return "";
     const std::string what = "dropped: " + place->text();
     place->routine->ops.erase(place->routine->ops.begin() + static_cast<long>(place->op));
@@ -187,12 +194,12 @@ std::string drop_op(Program& p, Random& random) {
 }
 
 // What an op would make of its operand is the operand itself: an op left out.
-std::string pass_over(Program& p, Random& random) {
+std::string pass_over(Program& p, Random& random, Of of) {
     const auto passes = [](const Routine& r, const Op& op) {
         return op.out.size() == 1 && op.accumulate.empty() && !op.in.empty() && !op.attrs.empty() && op.kind != "rename" &&
                std::any_of(op.in.begin(), op.in.end(), [&](TensorId t) { return alike(r, t, op.out[0]); });
     };
-    const auto place = choose(p, random, passes);
+    const auto place = choose(p, random, of, passes);
     if (!place) return "";
     const std::string what = "left out: " + place->text();
     Op& op = place->at();
@@ -202,8 +209,8 @@ std::string pass_over(Program& p, Random& random) {
     return what;
 }
 
-std::string change_collective(Program& p, Random& random) {
-    const auto place = choose(p, random, [](const Routine&, const Op& op) {
+std::string change_collective(Program& p, Random& random, Of of) {
+    const auto place = choose(p, random, of, [](const Routine&, const Op& op) {
         return op.kind == "all_reduce" || op.kind == "reduce_scatter" || op.kind == "all_gather" || op.kind == "permute";
     });
     if (!place) return "";
@@ -227,10 +234,8 @@ std::string change_collective(Program& p, Random& random) {
 std::string swap_bindings(Program& p, Random& random) {
     std::vector<std::function<std::string()>> all;
     for (ir::Entry& e : p.entries) {
-        if (e.kind != ir::EntryKind::Train && e.kind != ir::EntryKind::Eval) continue;
         for (ir::Call& c : e.calls) {
             const Routine& r = p.routines[static_cast<size_t>(c.routine)];
-            if (!ir::is_forward(r.kind) && !ir::is_backward(r.kind)) continue;
             for (size_t a = 0; a < r.ports.size(); ++a) {
                 for (size_t b = a + 1; b < r.ports.size(); ++b) {
                     if (r.ports[a].kind != r.ports[b].kind || r.ports[a].access != r.ports[b].access ||
@@ -265,29 +270,122 @@ std::string change_slice(Program& p, Random& random) {
     return "a slice that begins at 0";
 }
 
+// Of the calls of an entry: another place, instance or microbatch.
+std::string change_call(Program& p, Random& random, int64_t ir::Call::*what, const char* name) {
+    std::vector<ir::Call*> all;
+    for (ir::Entry& e : p.entries) {
+        for (ir::Call& c : e.calls) all.push_back(&c);
+    }
+    ir::Call& c = *all[random() % all.size()];
+    const ir::Call& other = *all[random() % all.size()];
+    if (c.*what == other.*what) return "";
+    c.*what = other.*what;
+    return fmt::format("another {} of a call of {}", name, p.routines[static_cast<size_t>(c.routine)].name);
+}
+std::string change_binding(Program& p, Random& random) {
+    std::vector<std::pair<const Routine*, ir::Call*>> all;
+    for (ir::Entry& e : p.entries) {
+        for (ir::Call& c : e.calls) {
+            if (!c.bindings.empty()) all.emplace_back(&p.routines[static_cast<size_t>(c.routine)], &c);
+        }
+    }
+    const auto& [r, c] = all[random() % all.size()];
+    const size_t port = random() % c->bindings.size();
+    int& buffer = c->bindings[port].buffer;
+    std::vector<int> others;
+    for (int b = 0; b < static_cast<int>(p.buffers.size()); ++b) {
+        const ir::Buffer &x = p.buffers[static_cast<size_t>(b)], &y = p.buffers[static_cast<size_t>(buffer)];
+        if (b != buffer && x.bytes == y.bytes && x.kind == y.kind) others.push_back(b);
+    }
+    if (others.empty()) return "";
+    const int before = buffer;
+    buffer = others[random() % others.size()];
+    return fmt::format("{} instead of {} in a call of {}", p.buffers[static_cast<size_t>(buffer)].name,
+                       p.buffers[static_cast<size_t>(before)].name, r->name);
+}
+std::string flip_fresh(Program& p, Random& random) {
+    std::vector<std::pair<std::string, ir::Binding*>> all;
+    for (ir::Entry& e : p.entries) {
+        for (ir::Call& c : e.calls) {
+            const Routine& r = p.routines[static_cast<size_t>(c.routine)];
+            for (size_t k = 0; k < c.bindings.size(); ++k) {
+                if (r.ports[k].access == ir::Access::Accumulate) all.emplace_back(r.name, &c.bindings[k]);
+            }
+        }
+    }
+    if (all.empty()) return "";
+    const auto& [name, binding] = all[random() % all.size()];
+    binding->fresh = !binding->fresh;
+    return fmt::format("a sum of {} {} anew", name, binding->fresh ? "begins" : "no longer begins");
+}
+
+// What a unit says of its parameters.
+std::string change_unit(Program& p, Random& random) {
+    if (p.units.empty()) return "";
+    ir::Unit& u = p.units[random() % p.units.size()];
+    ir::Segment& s = u.segments[random() % u.segments.size()];
+    switch (random() % 5) {
+        case 0: s.decay = !s.decay; return "decay of a segment of " + u.name;
+        case 1:
+            if (s.grad_partial.empty()) return "";
+            s.grad_partial.pop_back();
+            return "a partial axis less of a segment of " + u.name;
+        case 2:
+            if (s.members.size() < 2) return "";
+            std::swap(s.members[0].param, s.members[1].param);
+            return "two members exchanged of " + u.name;
+        case 3:
+            if (s.shards.empty()) return "";
+            s.shards.pop_back();
+            return "an axis of shards less of a segment of " + u.name;
+        default: s.rule += 1; return "another rule of a segment of " + u.name;
+    }
+}
+
+using OfOps = std::string (*)(Program&, Random&, Of);
+
 }  // namespace
 
 const std::vector<Damage>& all_damages() {
-    static const std::vector<Damage> all = {
-        {"a number is a tenth larger",
-         [](Program& p, Random& r) { return change_number(p, r, [](double x) { return x == 0 ? 0.1 : 1.1 * x; }); }},
-        {"a number has the other sign",
-         [](Program& p, Random& r) { return change_number(p, r, [](double x) { return x == 0 ? 1 : -x; }); }},
-        {"an integer is one more", [](Program& p, Random& r) { return change_integer(p, r, [](int64_t x) { return x + 1; }); }},
-        {"an integer is one less", [](Program& p, Random& r) { return change_integer(p, r, [](int64_t x) { return x - 1; }); }},
-        {"an integer has the other sign",
-         [](Program& p, Random& r) { return change_integer(p, r, [](int64_t x) { return x == 0 ? 1 : -x; }); }},
-        {"another function", change_function},
-        {"another operand", change_operand},
-        {"two operands exchanged", swap_operands},
-        {"two sums exchanged", swap_sums},
-        {"a sum doubled", double_sum},
-        {"an op dropped", drop_op},
-        {"an op left out", pass_over},
-        {"another collective", change_collective},
-        {"two bindings exchanged", swap_bindings},
-        {"another slice", change_slice},
-    };
+    static const std::vector<Damage> all = [] {
+        std::vector<Damage> out;
+        for (const auto& [of, prefix] : {std::pair(Of::Blocks, "blocks: "), std::pair(Of::Units, "units: ")}) {
+            const auto add = [&](const std::string& name, std::function<std::string(Program&, Random&, Of)> apply) {
+                out.push_back({prefix + name, [of = of, apply](Program& p, Random& r) { return apply(p, r, of); }});
+            };
+            const auto number = [&](const std::string& name, double (*change)(double)) {
+                add(name, [change](Program& p, Random& r, Of o) { return change_number(p, r, o, change); });
+            };
+            const auto integer = [&](const std::string& name, int64_t (*change)(int64_t)) {
+                add(name, [change](Program& p, Random& r, Of o) { return change_integer(p, r, o, change); });
+            };
+            number("a number is a tenth larger", [](double x) { return x == 0 ? 0.1 : 1.1 * x; });
+            number("a number has the other sign", [](double x) { return x == 0 ? 1 : -x; });
+            integer("an integer is one more", [](int64_t x) { return x + 1; });
+            integer("an integer is one less", [](int64_t x) { return x - 1; });
+            integer("an integer has the other sign", [](int64_t x) { return x == 0 ? 1 : -x; });
+            for (const auto& [name, apply] :
+                 std::initializer_list<std::pair<const char*, OfOps>>{{"another function", change_function},
+                                                                      {"another operand", change_operand},
+                                                                      {"two operands exchanged", swap_operands},
+                                                                      {"two sums exchanged", swap_sums},
+                                                                      {"a sum doubled", double_sum},
+                                                                      {"an op dropped", drop_op},
+                                                                      {"an op left out", pass_over},
+                                                                      {"another collective", change_collective}})
+                add(name, apply);
+        }
+        out.push_back({"calls: two bindings exchanged", swap_bindings});
+        out.push_back({"calls: another buffer", change_binding});
+        out.push_back({"calls: another slice", change_slice});
+        out.push_back({"calls: another instance",
+                       [](Program& p, Random& r) { return change_call(p, r, &ir::Call::instance, "instance"); }});
+        out.push_back({"calls: another microbatch",
+                       [](Program& p, Random& r) { return change_call(p, r, &ir::Call::microbatch, "microbatch"); }});
+        out.push_back({"calls: a sum begins elsewhere", flip_fresh});
+        out.push_back({"states: of a unit's segment", change_unit});
+        return out;
+    }();
     return all;
 }
 

@@ -1,7 +1,8 @@
-// Damages to the routines of a model's blocks, and to the calls that run them, as a wrong pass would do them: each kind at a
-// random place. Many change no number. The same seed gives the same damage.
+// Damages to ops, to calls and to what a program says of its states, as a wrong pass would do them: each kind at a random place.
+// Many change no number. The same seed gives the same damage.
 #pragma once
 
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace lockstep::meaning_test {
 struct Damage {
     std::string name;
     // What was done; empty where the random choice found no place.
-    std::string (*apply)(ir::Program&, std::mt19937_64&);
+    std::function<std::string(ir::Program&, std::mt19937_64&)> apply;
 };
 
 const std::vector<Damage>& all_damages();
