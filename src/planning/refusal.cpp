@@ -15,7 +15,7 @@ namespace lockstep::planning {
 
 std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
                                     const compile::Compiled& compiled, const Capacity& capacity) {
-    if (const auto refusal = check::prove(compiled.of_ranks()))
+    if (const auto refusal = check::prove(compiled.of_ranks(), &options.catalog))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
     const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
     if (const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model); !wrong.empty())
