@@ -32,9 +32,9 @@ bool is_expanded(const Routine& r, const Op& op) {
     return !op.group.empty() || r.tensors[op.out[1]].dtype != r.tensors[op.in[1]].dtype;
 }
 
-class Expander {
+class RingExpander {
 public:
-    Expander(const ir::Program& program, Routine& r)
+    RingExpander(const ir::Program& program, Routine& r)
         : mesh_(program.mesh), head_tail_(program.head_tail), r_(r), b_(r), old_(std::move(r.ops)) {}
 
     void run() {
@@ -192,7 +192,7 @@ ir::Program ring_attention(ir::Program program) {
     for (Routine& r : program.routines) {
         const bool of_sequences = r.entry == ir::EntryKind::Train || r.entry == ir::EntryKind::Eval;
         const auto expands = [&](const Op& op) { return is_expanded(r, op); };
-        if (of_sequences && std::any_of(r.ops.begin(), r.ops.end(), expands)) Expander(program, r).run();
+        if (of_sequences && std::any_of(r.ops.begin(), r.ops.end(), expands)) RingExpander(program, r).run();
     }
     return program;
 }

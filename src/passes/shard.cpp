@@ -21,11 +21,11 @@ using ir::Routine;
 using ir::TensorId;
 
 // What one routine tells the next: placements of saved values by name, with their order in the frame, and of states.
-struct Saved {
+struct SavedForward {
     Placement placement;
     size_t place = 0;
 };
-using PlacementOfValue = std::map<std::string, Saved>;
+using PlacementOfValue = std::map<std::string, SavedForward>;
 using PlacementOfState = std::map<ir::StateId, Placement>;
 
 // Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result that has value v.
@@ -548,7 +548,7 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
             if (t.port < 0) continue;
             const ir::Port& port = placed.ports[t.port];
             if (port.kind == PortKind::Frame && port.access == ir::Access::Write)
-                saved[f.block].try_emplace(t.source, Saved{t.placement, saved[f.block].size()});
+                saved[f.block].try_emplace(t.source, SavedForward{t.placement, saved[f.block].size()});
             if (port.kind == PortKind::State && port.access == ir::Access::Accumulate) states[port.state] = t.placement;
         }
         program.routines[i] = std::move(placed);

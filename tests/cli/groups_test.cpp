@@ -6,7 +6,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kRecipe = R"([training]
+const char* kGroups = R"([training]
 dataset = "synthetic"
 seq_len = 16
 steps = 6
@@ -17,7 +17,7 @@ data_parallel_shard_degree = 4
 
 TEST(CliGroups, CheckSaysWhoTalksToWhom) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kRecipe));
+    s.write("r.toml", tiny_recipe(kGroups));
     const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 4");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_EQ(f.err.find("each tensor-parallel group spans"), std::string::npos) << f.err;
@@ -44,7 +44,7 @@ TEST(CliGroups, CheckSaysWhoTalksToWhom) {
 
 TEST(CliGroups, ProgramsSayTheWaysOverDescribedHosts) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kRecipe));
+    s.write("r.toml", tiny_recipe(kGroups));
     const std::string hosts = " --model.vocab_size 4096 --cluster.ranks_per_host 4";
     const Finished f = s.lockstep("check r.toml" + hosts);
     ASSERT_EQ(f.code, 0) << f.err;
@@ -71,7 +71,7 @@ TEST(CliGroups, ProgramsSayTheWaysOverDescribedHosts) {
 
 TEST(CliGroups, TensorParallelAcrossHostsIsLegalAndSaidOnce) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kRecipe));
+    s.write("r.toml", tiny_recipe(kGroups));
     const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 1");
     EXPECT_EQ(f.code, 0) << f.err;
     const size_t at = f.err.find("each tensor-parallel group spans 2 hosts, and every layer waits");
