@@ -13,6 +13,7 @@
 #include "check/accounting.h"
 #include "check/memory.h"
 #include "check/places.h"
+#include "check/step_end.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
 
@@ -294,6 +295,8 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
         wrong = wrong_accounting(p, e);
         if (!wrong.empty()) return Refusal{"accounting", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
+    if (const std::string wrong = wrong_step_end(p); !wrong.empty())
+        return Refusal{"accounting", fmt::format("rank {}, {}", rank, wrong)};
     return std::nullopt;
 }
 
