@@ -11,8 +11,10 @@
 
 #include "base/parallel.h"
 #include "check/accounting.h"
+#include "check/hyperparameters.h"
 #include "check/memory.h"
 #include "check/places.h"
+#include "check/segments.h"
 #include "check/step_end.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
@@ -295,8 +297,9 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
         wrong = wrong_accounting(p, e);
         if (!wrong.empty()) return Refusal{"accounting", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
-    if (const std::string wrong = wrong_step_end(p); !wrong.empty())
-        return Refusal{"accounting", fmt::format("rank {}, {}", rank, wrong)};
+    std::string wrong = wrong_segments(p);
+    if (wrong.empty()) wrong = wrong_step_end(p);
+    if (!wrong.empty()) return Refusal{"accounting", fmt::format("rank {}, {}", rank, wrong)};
     return std::nullopt;
 }
 
@@ -314,6 +317,9 @@ std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks) {
         if (refusal) return refusal;
     }
     if (const std::string wrong = wrong_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
+    std::vector<const ir::Program*> programs;
+    for (size_t rank : first) programs.push_back(ranks[rank]);
+    if (const std::string wrong = wrong_hyperparameters(programs); !wrong.empty()) return Refusal{"accounting", wrong};
     return prove_order(ranks);
 }
 
