@@ -58,6 +58,8 @@ public:
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
         if (e_.kind == EntryKind::Snapshot) complete_snapshot();
         if (e_.kind == EntryKind::Outer) all_meet_once();
+        if (e_.kind == EntryKind::Eval && !finished_ && !losses().empty() && wrong_.empty())
+            wrong_ = "the loss is never summed over all ranks";
         if (!wrong_.empty() || e_.kind != EntryKind::Train) return wrong_;
         for (const ir::Unit& u : p_.units) {
             for (int64_t i : p_.instances(u)) {
@@ -230,11 +232,9 @@ private:
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
         if (ir::exchanges_states(r)) exchange(i, r, c);
         if (r.kind == RoutineKind::Stats && e_.kind == EntryKind::Train) stats(i, r, c);
+        if (r.kind == RoutineKind::Stats && e_.kind == EntryKind::Eval) end(i);
         if (r.kind == RoutineKind::Update) update(i, r, c);
-        if ((r.kind == RoutineKind::Snapshot) != (e_.kind == EntryKind::Snapshot)) fail(i, "is in another entry than its own");
         if (r.kind == RoutineKind::Snapshot) snapshot(i, r, c);
-        const bool meets = r.kind == RoutineKind::Outer || r.kind == RoutineKind::Transfer;
-        if (e_.kind == EntryKind::Outer ? !meets : r.kind == RoutineKind::Outer) fail(i, "is in another entry than its own");
         if (r.kind == RoutineKind::Outer && !updated_.insert({r.unit, c.instance}).second) fail(i, "meets a second time");
         if (r.kind == RoutineKind::Begin && r.port_of_state(p_.state(StateRole::InverseCount)) >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
@@ -351,16 +351,26 @@ private:
         }
         size_t units = 0;
         for (const ir::Unit& u : p_.units) units += u.mirror ? 0 : p_.instances(u).size();
-        std::set<Part> losses;
+        if (norm_.size() != units) fail(i, "the norm lacks a unit");
+        end(i);
+    }
+
+    // Every contribution to the loss of the entry.
+    std::set<Part> losses() const {
+        std::set<Part> out;
         for (const ir::Routine& maker : p_.routines) {
             const int port = maker.port_of_state(p_.state(StateRole::LossSum));
-            if (port < 0 || maker.entry != EntryKind::Train || maker.ports[port].access != Access::Accumulate) continue;
+            if (port < 0 || maker.entry != e_.kind || maker.ports[port].access != Access::Accumulate) continue;
             for (int64_t m = 0; m < p_.microbatches; ++m) {
-                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({m, chunk, contributor(maker), 0});
+                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) out.insert({m, chunk, contributor(maker), 0});
             }
         }
-        if (norm_.size() != units) fail(i, "the norm lacks a unit");
-        if (loss_ != losses) fail(i, "the loss lacks a microbatch");
+        return out;
+    }
+    // Loss and number of targets are summed over all ranks when each microbatch is in them.
+    void end(int i) {
+        if (loss_ != losses()) fail(i, "the loss lacks a microbatch");
+        if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
         if (finished_) fail(i, "ends the step a second time");
         finished_ = true;
     }

@@ -11,6 +11,7 @@
 
 #include "base/parallel.h"
 #include "check/accounting.h"
+#include "check/calls.h"
 #include "check/hyperparameters.h"
 #include "check/memory.h"
 #include "check/places.h"
@@ -146,11 +147,11 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
 // order of its list. A deadlock is therefore a state in which no launch at the head of a list finds its counterparts.
 class Rendezvous {
 public:
-    Rendezvous(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
-        : ranks_(ranks), entry_(entry), representatives_(ranks), head_(representatives_.count(), 0) {
+    Rendezvous(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry, int64_t fragment)
+        : ranks_(ranks), entry_(entry), fragment_(fragment), representatives_(ranks), head_(representatives_.count(), 0) {
         for (size_t i = 0; i < representatives_.count(); ++i) {
             const ir::Program& p = *ranks[representatives_.rank(i)];
-            const ir::Entry* e = p.entry(entry);
+            const ir::Entry* e = p.entry(entry, fragment);
             queues_.push_back(e ? launches(p, *e, static_cast<int64_t>(representatives_.rank(i))) : std::vector<Launch>{});
         }
     }
@@ -241,7 +242,7 @@ private:
     }
     std::string text(size_t representative, const Launch& l) const {
         const ir::Program& p = *ranks_[representatives_.rank(representative)];
-        return text_of(p, *p.entry(entry_), l);
+        return text_of(p, *p.entry(entry_, fragment_), l);
     }
     std::string named(size_t representative, const Launch& l) const {
         return fmt::format("rank {} waits in {}", representatives_.rank(representative), text(representative, l));
@@ -249,6 +250,7 @@ private:
 
     const std::vector<const ir::Program*>& ranks_;
     const ir::EntryKind entry_;
+    const int64_t fragment_;
     const Representatives representatives_;
     std::vector<std::vector<Launch>> queues_;
     std::vector<size_t> head_;
@@ -295,6 +297,7 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
         std::string wrong = wrong_memory(p, e);
         if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
         wrong = wrong_accounting(p, e);
+        if (wrong.empty()) wrong = wrong_calls(p, e);
         if (!wrong.empty()) return Refusal{"accounting", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
     std::string wrong = wrong_segments(p);
@@ -325,7 +328,7 @@ std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks) {
 
 std::optional<Refusal> prove_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
-        if (auto refusal = Rendezvous(ranks, e.kind).run()) return refusal;
+        if (auto refusal = Rendezvous(ranks, e.kind, e.fragment).run()) return refusal;
     }
     return std::nullopt;
 }
