@@ -17,6 +17,7 @@
 #include "check/places.h"
 #include "check/segments.h"
 #include "check/step_end.h"
+#include "check/workspaces.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
 
@@ -288,10 +289,12 @@ std::string wrong_cut(const std::vector<const ir::Program*>& ranks) {
     return "";
 }
 
-std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
+std::optional<Refusal> check_program(const ir::Program& p, size_t rank, const ops::KernelCatalog* kernels) {
     if (const auto violation = ops::verify(p))
         return Refusal{std::string(name_of(violation->invariant)), fmt::format("rank {}: {}", rank, violation->message)};
     if (const std::string wrong = wrong_places(p); !wrong.empty())
+        return Refusal{"memory", fmt::format("rank {}, {}", rank, wrong)};
+    if (const std::string wrong = kernels ? wrong_workspaces(p, *kernels) : ""; !wrong.empty())
         return Refusal{"memory", fmt::format("rank {}, {}", rank, wrong)};
     for (const ir::Entry& e : p.entries) {
         std::string wrong = wrong_memory(p, e);
@@ -308,14 +311,14 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
 
 }  // namespace
 
-std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks) {
+std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks, const ops::KernelCatalog* kernels) {
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;  // of each program: the rank that runs it first
     for (size_t r = 0; r < ranks.size(); ++r) {
         if (seen.insert(ranks[r]).second) first.push_back(r);
     }
     std::vector<std::optional<Refusal>> refusals(first.size());
-    parallel_for(first.size(), [&](size_t i) { refusals[i] = check_program(*ranks[first[i]], first[i]); });
+    parallel_for(first.size(), [&](size_t i) { refusals[i] = check_program(*ranks[first[i]], first[i], kernels); });
     for (const std::optional<Refusal>& refusal : refusals) {
         if (refusal) return refusal;
     }

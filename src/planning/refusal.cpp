@@ -13,7 +13,7 @@ namespace lockstep::planning {
 
 std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
                                     const compile::Compiled& compiled, const Capacity& capacity) {
-    if (const auto refusal = check::prove(compiled.of_ranks()))
+    if (const auto refusal = check::prove(compiled.of_ranks(), &options.catalog))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
     if (const int64_t on_host = compiled.host_bytes(); capacity.host_bytes && on_host > *capacity.host_bytes) {
         return UserError("check.host_memory", "checkpoint.async_mode",
