@@ -40,8 +40,8 @@ inline std::string text_of(const ir::Program& p, const FlatValue& v) {
     if (v.state >= 0) out += " " + p.states[static_cast<size_t>(v.state)].name;
     if (v.member >= 0) out += " of matrix " + std::to_string(v.member);
     if (v.segment >= 0) out += " of segment " + std::to_string(v.segment);
-    if (!v.partial.empty()) out += ", a partial sum over " + p.mesh.text(v.partial);
-    if (v.bits != 0) out += ", in " + std::to_string(v.bits) + " bits";
+    if (!v.partial.empty()) out += " (a partial sum over " + p.mesh.text(v.partial) + ")";
+    if (v.bits != 0) out += " (in " + std::to_string(v.bits) + " bits)";
     return out;
 }
 

@@ -74,9 +74,10 @@ std::function<bool(Program&)> in(RoutineKind routine, const char* op, EditOp edi
     };
 }
 bool becomes_copy(Op& op, const char* kind = "rename") {
+    if (op.in.size() != 1) return false;
     op.kind = kind, op.kernel = std::string("reference.") + kind;
     op.group.clear(), op.attrs.clear();
-    return op.in.size() == 1;
+    return true;
 }
 bool sums_nothing(Program&, Routine&, Op& op) { return becomes_copy(op); }
 bool takes_maxima(Program&, Routine& r, Op& op) {
@@ -143,25 +144,25 @@ bool drops_calls(Program& p, RoutineKind kind, ir::EntryKind entry) {
 
 const EndDamage kEndDamages[] = {
     {"AReductionOverReplicasSumsNothing", kZero1, in(RoutineKind::ReduceStep, "all_reduce", sums_nothing),
-     "leaves the gradient of segment 0, a partial sum over dp_replicate in reduced0, where the gradient of segment 0 belongs"},
+     "leaves the gradient of segment 0 (a partial sum over dp_replicate) in reduced0, where the gradient of segment 0 belongs"},
     {"AReductionOverTensorRanksSumsNothing", kTensor, in(RoutineKind::ReduceStep, "all_reduce", sums_nothing),
-     "a partial sum over tp in"},
+     "(a partial sum over tp) in"},
     {"AReductionIsOverAnotherAxis", kZero1,
      in(RoutineKind::ReduceStep, "all_reduce",
         [](Program& p, Routine&, Op& op) {
             op.group = p.mesh.whole(mesh::Axis::dp_shard);
             return true;
         }),
-     "sums the gradient of segment 0, a partial sum over dp_replicate over dp_shard, where it is no partial sum"},
+     "sums the gradient of segment 0 (a partial sum over dp_replicate) over dp_shard, where it is no partial sum"},
     {"AReductionIsOverFewerAxes", kDdp,
      in(RoutineKind::ReduceStep, "all_reduce",
         [](Program&, Routine&, Op& op) {
             op.group.pop_back();
             return !op.group.empty();
         }),
-     "leaves the gradient of segment 0, a partial sum over dp_shard in gradients0"},
+     "leaves the gradient of segment 0 (a partial sum over dp_shard) in gradients0"},
     {"AReductionLeavesASegmentOut", kZero1, in(RoutineKind::ReduceStep, "all_reduce", leaves_one_out),
-     "leaves the gradient of segment 1, a partial sum over dp_replicate in reduced1"},
+     "leaves the gradient of segment 1 (a partial sum over dp_replicate) in reduced1"},
     {"AReductionIsMadeTwice", kDdp, in(RoutineKind::ReduceStep, "all_reduce", doubles), "where it is no partial sum"},
     {"AReductionAfterTheMicrobatchLeavesASegmentOut", kZero2, in(RoutineKind::ReduceMicro, "reduce_scatter", leaves_one_out),
      "is never"},
@@ -174,17 +175,6 @@ const EndDamage kEndDamages[] = {
          return true;
      },
      "is partial over 'dp_replicate,dp_shard', and its segment says 'dp_shard'"},
-    {"QuantizedPartsAreNotExchanged", kQuantized,
-     in(RoutineKind::ReduceMicro, "all_to_all",
-        [](Program&, Routine& r, Op& op) {
-            std::swap(op.in[0], op.in[1]);
-            std::swap(op.out[0], op.out[1]);
-            std::swap(r.tensors[static_cast<size_t>(op.in[0])].placement.reduce,
-                      r.tensors[static_cast<size_t>(op.in[0])].placement.reduce);
-            op.attrs["from"] = int64_t{1}, op.attrs["to"] = int64_t{0};
-            return true;
-        }),
-     "all_to_all"},
     {"QuantizedGradientsAreRoundedByTheLearningRate", kQuantized,
      [](Program& p) {
          const ir::StateId lr = p.state(StateRole::LearningRate);
@@ -203,7 +193,6 @@ const EndDamage kEndDamages[] = {
          return true;
      },
      "holds learning_rate, where it needs steps"},
-
     {"AQuantizedGradientHasAnotherLeastExponent", kQuantized, in(RoutineKind::ReduceMicro, "quantize", sets("least", int64_t{3})),
      "its least exponent is 3, not "},
 
@@ -325,14 +314,14 @@ const EndDamage kEndDamages[] = {
          }
          return false;
      },
-     "leaves loss_sum, a partial sum over dp_shard in total_loss"},
+     "leaves loss_sum (a partial sum over dp_shard) in total_loss"},
     {"TheNumberOfTargetsIsSummedOverNothing", kTensor,
      in(RoutineKind::Begin, "all_reduce", [](Program&, Routine&, Op& op) { return becomes_copy(op, "copy"); }),
      "where it needs target_count"},
 
     {"TheMeanOfIslandsIsNone", kIslands,
      in(RoutineKind::Outer, "all_reduce", [](Program&, Routine&, Op& op) { return becomes_copy(op, "copy"); }),
-     "holds this island's share of the change of segment 0, a partial sum over island, where it needs the mean change"},
+     "holds this island's share of the change of segment 0 (a partial sum over island), where it needs the mean change"},
     {"TheMeanOfIslandsIsTheirMaximum", kIslands, in(RoutineKind::Outer, "all_reduce", takes_maxima),
      "takes maxima of this island's share"},
     {"TheMeanOfIslandsIsTheirSum", kIslands, in(RoutineKind::Outer, "outer_gradient", sets("scale", 1.0)),
