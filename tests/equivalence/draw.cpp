@@ -352,6 +352,14 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed, const std::func
     return d;
 }
 
+bool rings_beside_others(const compile::Recipe& r) {
+    const bool rings = r.integer("parallelism.context_parallel_degree") > 1 &&
+                       r.text("parallelism.context_parallel_rotate_method") == "alltoall";
+    const bool is_async = r.flag("parallelism.enable_async_tensor_parallel") && r.flag("parallelism.sequence_parallel") &&
+                          r.integer("parallelism.tensor_parallel_degree") > 1;
+    return rings && (is_async || r.integer("parallelism.pipeline_parallel_degree") > 1);
+}
+
 Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
     for (uint64_t next = seed;; next += 1'000'003) {
         Draw d{next, Drawer(next, dtype, false).again(recipe), {}};
