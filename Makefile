@@ -66,6 +66,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	python3 bench/fusions.py build/release/lockstep
 	python3 bench/async_tensor_parallel.py build/release/lockstep
 	python3 bench/async_tensor_parallel.py build/release/lockstep --shard 2
+	python3 bench/context.py build/release/lockstep
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep

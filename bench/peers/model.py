@@ -4,10 +4,14 @@ from torch import nn
 from torch.nn import functional as F
 
 
+def causal(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, seq, bias, rotary):
         super().__init__()
-        self.head_dim, self.rotary = width // heads, rotary
+        self.head_dim, self.rotary, self.attend = width // heads, rotary, causal
         self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=bias) for _ in range(4))
         angle = torch.outer(torch.arange(seq), 10000.0 ** (-torch.arange(0, self.head_dim, 2) / self.head_dim))
         self.register_buffer("cos", angle.cos()[:, None, :], persistent=False)
@@ -21,7 +25,7 @@ class Attention(nn.Module):
         q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.q, self.k, self.v))
         if self.rotary:
             q, k = self.rotate(q), self.rotate(k)
-        a = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        a = self.attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
         return self.o(a.transpose(1, 2).flatten(2))
 
 

@@ -5,7 +5,8 @@ Shapes, batch and optimizer are those of llama.toml and gpt2.toml beside it: bat
 norm 1, no dropout. With --device cuda attention is cuDNN's, and --layers, --width, .. make a larger model. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
 (a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism; --loss-parallel, its default
 there, takes the loss of sharded logits. --layout pp: two stages under torch.distributed.pipelining's 1F1B, four microbatches, cut
-before the head (--cut N: before layer N), as Lockstep cuts it.
+before the head (--cut N: before layer N), as Lockstep cuts it. --layout ring: two context ranks, each with half of every sequence
+(ring.py), and FSDP2 over both, as torchtitan does it.
 """
 import argparse
 import contextlib
@@ -17,7 +18,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["llama", "gpt2"], default="llama")
 parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp", "pp"], default="one")
+parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp", "pp", "ring"], default="one")
 parser.add_argument("--cut", type=int, default=6, help="layers of the first of two stages")
 parser.add_argument("--loss-parallel", action="store_true")
 parser.add_argument("--compile", action="store_true")
@@ -25,7 +26,8 @@ parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 for name, default in (("layers", 0), ("width", 0), ("heads", 0), ("ffn", 0), ("vocab", 0), ("batch", 4), ("seq", 256)):
     parser.add_argument(f"--{name}", type=int, default=default, help="0: as the model has it" if default == 0 else None)
 parser.add_argument("--threads", type=int, default=2, help="of all processes together")
-parser.add_argument("--steps", type=int, default=6, help="timed, after three that are not")
+parser.add_argument("--steps", type=int, default=6, help="timed")
+parser.add_argument("--warm-up", type=int, default=3, help="steps before them")
 args = parser.parse_args()
 RANKS = 1 if args.layout == "one" else 2
 os.environ["OMP_NUM_THREADS"] = str(args.threads // RANKS)
@@ -53,7 +55,7 @@ def build():
 
 def distribute(model):
     mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
-    if args.layout == "fsdp":
+    if args.layout in ("fsdp", "ring"):
         from torch.distributed.fsdp import fully_shard
         for layer in model.layers:
             fully_shard(layer, mesh=mesh)
@@ -128,6 +130,14 @@ def run(rank, results):
     tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1), device=args.device)  # the same on every rank
     if args.layout == "fsdp":
         tokens = tokens.chunk(RANKS)[rank]
+    ids, targets = tokens[:, :-1], tokens[:, 1:]
+    if args.layout == "ring":
+        from ring import RingAttention, own_tokens
+        own = own_tokens(SEQ, rank, RANKS)
+        ids, targets = ids[:, own], targets[:, own]
+        for layer in model.layers:
+            layer.attention.attend = RingAttention.apply
+            layer.attention.cos, layer.attention.sin = layer.attention.cos[own], layer.attention.sin[own]
     if args.layout == "pp":
         model = Stage(model, rank)
     elif RANKS > 1:
@@ -155,15 +165,15 @@ def run(rank, results):
     forward = torch.compile(loss_of) if args.compile else loss_of
     staged = pipeline(model, rank) if args.layout == "pp" else None
     times = []
-    for _ in range(args.steps + 3):
+    for _ in range(args.steps + args.warm_up):
         if RANKS > 1:
             dist.barrier()
         start = time.perf_counter()
         with context():
             if staged:
-                loss = staged(tokens[:, :-1], tokens[:, 1:])
+                loss = staged(ids, targets)
             else:
-                loss = forward(tokens[:, :-1], tokens[:, 1:])
+                loss = forward(ids, targets)
                 loss.backward()
         clip(groups)
         optimizer.step()
@@ -172,11 +182,15 @@ def run(rank, results):
         if RANKS > 1:
             dist.barrier()
         times.append(time.perf_counter() - start)
+    if args.layout in ("fsdp", "ring"):
+        loss = loss.detach()
+        dist.all_reduce(loss, dist.ReduceOp.SUM)
+        loss /= RANKS
     if rank == 0:
         kind = "compiled" if args.compile else "eager" if RANKS == 1 else f"{args.layout} over gloo"
         kind += ", loss parallel" if args.loss_parallel else ""
         results.put({"peer": f"torch {torch.__version__} {kind}", "threads": args.threads, "parameters": parameters,
-                     "step_time_s": statistics.median(times[3:]), "loss": loss.item()})
+                     "step_time_s": statistics.median(times[args.warm_up:]), "loss": loss.item()})
     if RANKS > 1:
         dist.destroy_process_group()
 

@@ -141,6 +141,10 @@ private:
         const int64_t rows = r_->dims[static_cast<size_t>(keys.dims[1])].size / ranks();
         if (!op_->group.empty() && hops != blocks_in_sight(ranks(), rows, op_->integer("window"), p_.head_tail == 1))
             return fail(fmt::format("{} blocks are not those that its queries can see", hops));
+        const int64_t order = op_->attrs.contains("head_tail") ? op_->integer("head_tail") : 1;
+        if (!op_->group.empty() && order != p_.head_tail)
+            return fail(
+                fmt::format("its tokens are in the order of {} ranks, and the loader's in that of {}", order, p_.head_tail));
         const mesh::AxisList* split = keys.placement.dims.empty() ? nullptr : &keys.placement.dims[1];
         if (split && *split != op_->group) return fail(fmt::format("{} is not split over its ring", keys.name));
         const size_t carried = shift > 0 ? (is_forward ? 2 : 1) : 0, first_carried = op_->in.size() - carried;

@@ -20,6 +20,14 @@ PARTITIONS = {
     "zeropp": [*FSDP, "--partition.preset", "zeropp"],
 }
 
+def context(method, on_heads=0):
+    return [*degrees(context_parallel=8), "--parallelism.context_parallel_rotate_method", method,
+            "--parallelism.context_parallel_head_degree", str(on_heads), "--model.n_heads", "8", "--model.n_kv_heads", "8"]
+
+
+CONTEXT = {"gather 8": context("allgather"), "ring 8": context("alltoall"), "heads 8": context("ulysses"),
+           "heads 2, ring 4": context("alltoall", 2), "heads 2, gather 4": context("allgather", 2)}
+
 
 def write_recipe(folder, name, dim, layers, vocab, seq):
     """A Llama on synthetic tokens, in float32."""

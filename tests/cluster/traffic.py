@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What 8 ranks on 4 emulated hosts send, beside the plan; how much of the links they use, and what of it hides behind compute.
 
-    cluster.sh 4 200mbit traffic.py LOCKSTEP [--only bytes|plans|bandwidth|overlap] [--rates 200 1000] [--machine FILE]
+    cluster.sh 4 200mbit traffic.py LOCKSTEP [--only bytes|context|plans|bandwidth|overlap] [--rates 200 1000] [--machine FILE]
 
 Every host has two ranks, each a process, and one link. Bytes of a step are the difference of two runs of which one takes more steps,
 by host, as the link's limiter counts them; headers (66 bytes a packet, acknowledgements are nothing else) are taken off.
-bytes: payload within 2 % of what `check` plans. plans: the step that `plan` says within 15 % of the measured one, on the cluster file that
+bytes: payload within 2 % of what `check` plans. context: the same of context ranks, within 0.1 % and 64 KiB. plans: the step that `plan` says within 15 % of the measured one, on the cluster file that
 `lockstep bench` has just written on these hosts. bandwidth: a step that does little but
 communicate keeps the busiest host's link busy for 85 % of its time, at the first rate; at others, where compute is no longer little on few
 cores, for 85 % of the time in collectives. overlap: with communication of 0.8 of compute, a step takes what `plan` says
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, mpirun, require_cluster, sent, set_rate, train
-from recipes import FSDP, HSDP, PARTITIONS, PIPELINE, degrees, write_recipe
+from recipes import CONTEXT, FSDP, HSDP, PARTITIONS, PIPELINE, degrees, write_recipe
 
 LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE, **PARTITIONS}
 
@@ -59,18 +59,18 @@ def flag(good):
     return "" if good else "  OUTSIDE"
 
 
-def check_bytes(lockstep, folder, rates):
-    path = write_recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
+def check_bytes(lockstep, path, layouts, rates, share, bytes):
+    """Payload may differ from the plan by this share of it and by these bytes."""
     print("bytes of a step by host: planned if all went round flat rings; as the program says; payload; with headers")
     print(f"{'layout':<20}{'Mbit/s':>7}{'host':>5}{'rings MB':>10}{'program MB':>11}{'sent MB':>9}{'ratio':>8}{'wire MB':>9}{'headers':>9}{'step s':>8}")
     good = True
-    for name, layout in LAYOUTS.items():
+    for name, layout in layouts.items():
         rings, chosen = planned(lockstep, path, layout)
         for rate in rates:
             set_rate(rate)
             wire, payload, summary = measured(lockstep, path, layout, 2, 5)
             for h in range(HOSTS):
-                inside = abs(payload[h] / chosen[h] - 1) <= 0.02
+                inside = abs(payload[h] - chosen[h]) <= share * chosen[h] + bytes
                 good &= inside
                 step = f"{summary['step_time_s']:>8.3f}" if h == 0 else ""
                 print(f"{name if h == 0 else '':<20}{rate:>7.0f}{f'n{h}':>5}{rings[h] / 1e6:>10.3f}{chosen[h] / 1e6:>11.3f}"
@@ -170,7 +170,7 @@ def check_overlap(lockstep, folder, machine, hosts, a_host):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lockstep")
-    parser.add_argument("--only", choices=["bytes", "plans", "bandwidth", "overlap"])
+    parser.add_argument("--only", choices=["bytes", "context", "plans", "bandwidth", "overlap"])
     parser.add_argument("--rates", nargs="+", type=float, default=[200, 1000], help="Mbit/s of a host")
     parser.add_argument("--machine", help="file of `lockstep bench`, for planned steps")
     args = parser.parse_args()
@@ -180,7 +180,11 @@ def main():
     good = True
     with tempfile.TemporaryDirectory() as folder:
         if args.only in (None, "bytes"):
-            good &= check_bytes(lockstep, folder, args.rates)
+            path = write_recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
+            good &= check_bytes(lockstep, path, LAYOUTS, args.rates, 0.02, 0)
+        if args.only in (None, "context"):
+            path = write_recipe(folder, "context", dim=256, layers=4, vocab=512, seq=4096)
+            good &= check_bytes(lockstep, path, CONTEXT, args.rates[:1], 0.001, 65536)
         if args.only in (None, "plans"):
             good &= check_plans(lockstep, folder, args.rates, machine)
         if args.only in (None, "bandwidth"):

@@ -101,6 +101,30 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
     }
 }
 
+// Eight context ranks on four hosts. What is sent beside the plan, to agree before each collective, is the same for sequences of
+// any length: what two lengths differ in is exact.
+TEST(Traffic, OfContextRanksIsExact) {
+    for (const char* form :
+         {"\"allgather\"\n", "\"alltoall\"\n", "\"ulysses\"\n", "\"allgather\"\ncontext_parallel_head_degree = 2\n",
+          "\"alltoall\"\ncontext_parallel_head_degree = 2\n"}) {
+        compile::Recipe r = recipe_with(std::string("context_parallel_degree = 8\ncontext_parallel_rotate_method = ") + form);
+        r.set("model.n_heads", "8"), r.set("model.n_kv_heads", "8");
+        const mesh::Topology topology = {{0, 0, 1, 1, 2, 2, 3, 3}, 1};
+        std::vector<double> unplanned[2];
+        for (const int length : {0, 1}) {
+            r.set("training.seq_len", length == 0 ? "32" : "96");
+            const compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
+            unplanned[length] = compile::bytes_by_host(compiled, topology);
+            ASSERT_EQ(unplanned[length].size(), 4u);
+            EXPECT_GT(unplanned[length][0], 1e6);
+            const Bytes sent = sent_in_a_step(r, compiled, topology.host_of_rank, &comm::test::Network::left_host_bytes);
+            ASSERT_EQ(sent.size(), 8u);
+            for (size_t rank = 0; rank < 8; ++rank) unplanned[length][rank / 2] -= static_cast<double>(sent[rank]);
+        }
+        EXPECT_EQ(unplanned[0], unplanned[1]) << form;
+    }
+}
+
 // What all stages meet in is in every stage's program, and sent once.
 TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
     const compile::Recipe r = recipe_with("pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n");

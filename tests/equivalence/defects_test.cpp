@@ -65,6 +65,9 @@ const Defects kOfPipelines = {{pipeline_defects}, [](const compile::Recipe& r) {
                                          r.text("activation_checkpoint.mode") != "memory_budget";  // slow to compile
                               }};
 
+const Defects kOfContexts = {{context_defects},
+                             [](const compile::Recipe& r) { return r.integer("parallelism.context_parallel_degree") > 1; }};
+
 std::vector<Case> seed_all(const Defects& defects, Dtype dtype, uint64_t most_seeds) {
     std::vector<Case> cases;
     for (const auto& make : defects.makers) {
@@ -105,10 +108,12 @@ TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) {
     expect_all_seen(seed_all(kOfPipelines, Dtype::F64, 300), 50);
 }
 
+TEST(Equivalence, EverySeededContextDefectShowsFloat64) { expect_all_seen(seed_all(kOfContexts, Dtype::F64, 600), 14); }
+
 // The looser bound of float32 hides none of those that have a place: some edit an operation that the CPU's kernels fuse away.
 TEST(Equivalence, EverySeededDefectShowsFloat32) {
     if (kRacesEnd) GTEST_SKIP() << "a send that nobody waits for is a race";
-    for (const Defects* defects : {&kAnywhere, &kOfPipelines}) {
+    for (const Defects* defects : {&kAnywhere, &kOfPipelines, &kOfContexts}) {
         for (const Case& c : seed_all(*defects, Dtype::F32, 60)) {
             EXPECT_FALSE(c.tries >= kFew && c.caught.empty())
                 << c.defect.name << ": not seen in " << c.tries << " layouts that have a place for it";

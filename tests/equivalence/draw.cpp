@@ -58,7 +58,8 @@ public:
         partition();
         execution();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
-        set("training.pack_products", chance(0.8));
+        const bool packs = chance(0.8);  // packed, quantized elements are of other blocks
+        if (recipe_.text("partition.quantized_weights") != "int8") set("training.pack_products", packs);
         return recipe_;
     }
 
@@ -122,7 +123,7 @@ private:
             tp_ = one_of<int64_t>({1, 2, 2, 2, 3, 4, 4, 6});
             shard_ = one_of<int64_t>({1, 2, 2, 3, 4});
             replicate_ = one_of<int64_t>({1, 1, 1, 2, 2, 3});
-            pp_ = one_of<int64_t>({1, 1, 2, 2, 3, 4});
+            pp_ = one_of<int64_t>({1, 2, 2, 3, 4});
         } while (tp_ * shard_ * replicate_ * pp_ > 12);
         draw_context_ranks();
         set("parallelism.pipeline_parallel_degree", pp_);
@@ -149,11 +150,11 @@ private:
     void context() {
         const bool head_tail = apart() % 2 == 0;
         set("parallelism.context_parallel_load_balancer", head_tail ? "headtail" : "none");
-        const std::vector<std::string> methods = {"allgather", "alltoall", "ulysses"};
-        const bool fits = heads_ % (tp_ * cp_) == 0;
-        const std::string method = methods[apart() % methods.size()];
-        set("parallelism.context_parallel_rotate_method", method == "ulysses" && !fits ? "allgather" : method);
-        const bool some = cp_ == 4 && heads_ % (tp_ * 2) == 0 && method != "ulysses" && apart() % 3 != 0;
+        const std::vector<std::string> methods = {"allgather", "alltoall", "alltoall", "ulysses", "ulysses", "ulysses"};
+        std::string method = methods[apart() % methods.size()];
+        if (method == "ulysses" && heads_ % (tp_ * cp_) != 0) method = "allgather";
+        set("parallelism.context_parallel_rotate_method", method);
+        const bool some = cp_ == 4 && heads_ % (tp_ * 2) == 0 && method != "ulysses" && apart() % 4 != 0;
         set("parallelism.context_parallel_head_degree", some ? 2 : 0);
     }
 
@@ -177,9 +178,9 @@ private:
     void model() {
         gpt2_ = chance(0.4);
         set("model.name", gpt2_ ? "gpt2" : "llama3");
-        std::vector<int64_t> heads;
+        std::vector<int64_t> heads;  // of tensor-parallel ranks; most often also of context ranks
         for (int64_t h : {1, 2, 3, 4, 6, 8}) {
-            if (h % tp_ == 0) heads.push_back(h);
+            if (h % tp_ == 0) heads.insert(heads.end(), h % (tp_ * cp_) == 0 ? 3 : 1, h);
         }
         const int64_t n = heads_ = one_of(heads);
         set("model.n_heads", n);
@@ -240,15 +241,16 @@ private:
     void quantization() {
         const std::set<std::string> splits = {"zero3", "default", "mics", "three_level"};
         if (tp_ > 1 || mixed_ || dtype_ != Dtype::F64 || !splits.contains(recipe_.text("partition.preset"))) return;
-        if (recipe_.text("partition.weights").empty() && chance(0.4)) set("partition.quantized_weights", "int8");
+        if (recipe_.text("partition.weights").empty() && chance(0.6)) set("partition.quantized_weights", "int8");
     }
 
     // Over which a second copy of weights can be split that are split over n; n: there is none.
     static std::vector<int64_t> divisors(int64_t n) {
-        std::vector<int64_t> out = {n};
+        std::vector<int64_t> out;
         for (int64_t d = 2; d < n; ++d) {
             if (n % d == 0) out.push_back(d);
         }
+        if (out.empty()) out.push_back(n);
         return out;
     }
 
@@ -350,6 +352,14 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed, const std::func
     }
     if (d.compiled.layout.ranks == 1) return std::nullopt;
     return d;
+}
+
+bool rings_beside_others(const compile::Recipe& r) {
+    const bool rings = r.integer("parallelism.context_parallel_degree") > 1 &&
+                       r.text("parallelism.context_parallel_rotate_method") == "alltoall";
+    const bool is_async = r.flag("parallelism.enable_async_tensor_parallel") && r.flag("parallelism.sequence_parallel") &&
+                          r.integer("parallelism.tensor_parallel_degree") > 1;
+    return rings && (is_async || r.integer("parallelism.pipeline_parallel_degree") > 1);
 }
 
 Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {

@@ -26,6 +26,9 @@ struct Draw {
 std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed = false,
                          const std::function<bool(const compile::Recipe&)>& wanted = nullptr);
 
+// A recipe of context ranks in a ring, on heads or not, that is also a pipeline or has asynchronous tensor parallelism.
+bool rings_beside_others(const compile::Recipe& recipe);
+
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
 

@@ -9,11 +9,15 @@ struct Wait {  // of a call, which one
     size_t call, wait;
 };
 // Of calls of the other stream.
-std::vector<Wait> waits_of(const std::vector<ir::Call>& calls) {
+std::vector<Wait> waits_of(const ir::Program& p, const LeavingOut& how) {
+    const std::vector<ir::Call>& calls = p.entry(ir::EntryKind::Train)->calls;
+    const auto routine = [&](const ir::Call& c) -> const ir::Routine& { return p.routines[static_cast<size_t>(c.routine)]; };
     std::vector<Wait> waits;
     for (size_t c = 0; c < calls.size(); ++c) {
         for (size_t w = 0; w < calls[c].waits.size(); ++w) {
-            if (calls[static_cast<size_t>(calls[c].waits[w])].queue != calls[c].queue) waits.push_back({c, w});
+            const ir::Call& other = calls[static_cast<size_t>(calls[c].waits[w])];
+            if (other.queue == calls[c].queue) continue;
+            if (!how.between || how.between(routine(calls[c]), routine(other))) waits.push_back({c, w});
         }
     }
     return waits;
@@ -26,9 +30,9 @@ LeftOutWaits leave_out_waits(const LeavingOut& how) {
     int programs = 0;
     for (uint64_t seed = 1; programs < how.programs; ++seed) {
         const std::optional<Draw> d = how.draw(seed);
-        if (!d || d->compiled.layout.data_ranks == 1 || d->compiled.programs.size() > 1) continue;
+        if (!d || (d->compiled.layout.data_ranks == 1 && !how.between) || d->compiled.programs.size() > 1) continue;
         const std::vector<ir::Call>& calls = d->compiled.programs[0].entry(ir::EntryKind::Train)->calls;
-        const std::vector<Wait> waits = waits_of(calls);
+        const std::vector<Wait> waits = waits_of(d->compiled.programs[0], how);
         if (waits.empty()) continue;
         ++programs;
         const Outcome right = how.run(d->recipe, d->compiled, 0);

@@ -19,6 +19,7 @@ struct LeavingOut {
     std::function<Outcome(const compile::Recipe&, const compile::Compiled&, uint64_t order)> run;
     int programs = 6, waits = 8;
     uint64_t orders = 150;
+    std::function<bool(const ir::Routine&, const ir::Routine& other)> between = nullptr;  // only waits of calls of such routines
 };
 LeftOutWaits leave_out_waits(const LeavingOut& how);
 

@@ -8,10 +8,10 @@
 
 namespace lockstep::testing {
 
-std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype) {
+std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype, bool (*of)(const compile::Recipe&)) {
     const auto processes = static_cast<int64_t>(host_of.size());
     const auto wanted = [&](const compile::Recipe& r) {
-        return compile::layout_of(compile::config_of(r)).ranks % processes == 0;
+        return (!of || of(r)) && compile::layout_of(compile::config_of(r)).ranks % processes == 0;
     };
     std::optional<Draw> d = draw(seed, dtype, false, wanted);
     if (!d) return d;

@@ -15,8 +15,10 @@ struct Saved {
     std::string checkpoint;  // its folder
 };
 
-// A draw whose ranks `processes` processes can share, with checkpoints; nothing where the seed makes none.
-std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype);
+// A draw whose ranks `processes` processes can share, with checkpoints; nothing where the seed makes none, or
+// none of such recipes.
+std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype,
+                             bool (*of)(const compile::Recipe&) = nullptr);
 // Two steps, a save under `root`, a third step beside it.
 Saved train_and_save(const Draw& draw, const std::string& root, comm::ProcessGroup& group);
 // The weights that a new trainer has loaded.

@@ -13,14 +13,14 @@
 namespace lockstep::testing {
 namespace {
 
-void hold_to_threads(Dtype dtype, int64_t wanted) {
+void hold_to_threads(Dtype dtype, int64_t wanted, bool (*of)(const compile::Recipe&) = nullptr) {
     int hybrids = 0;
     for (uint64_t seed = 1; wanted > 0; ++seed) {
         const std::vector<int> host_of = seed % 3 == 0   ? std::vector{0, 0, 1, 1}
                                          : seed % 3 == 1 ? std::vector{0, 1}
                                                          : std::vector{0, 1, 1};
         const auto processes = static_cast<int>(host_of.size());
-        const std::optional<Draw> d = draw_for(host_of, seed, dtype);
+        const std::optional<Draw> d = draw_for(host_of, seed, dtype, of);
         if (!d) continue;
         --wanted;
         hybrids += d->compiled.layout.ranks > processes;
@@ -58,6 +58,8 @@ TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat64) { hold_to_threads(Dtype:
 TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat32) {
     hold_to_threads(Dtype::F32, std::max<int64_t>(4, draws_of_processes() / 2));
 }
+
+TEST(EquivalenceProcesses, TheSameBitsOfRings) { hold_to_threads(Dtype::F32, draws_of_processes(), rings_beside_others); }
 
 }  // namespace
 }  // namespace lockstep::testing

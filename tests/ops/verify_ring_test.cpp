@@ -75,6 +75,13 @@ const std::vector<RingDamage> kRingDamages = {
          for (Op* op : ops_in(p, kAhead, ir::kAttentionBlock)) op->attrs["hops"] = int64_t{5};
      },
      "5 blocks are not those that its queries can see"},
+    {"TheLoaderHasAnotherOrder", "0", [](ir::Program& p) { p.head_tail = 4; },
+     "its tokens are in the order of 1 ranks, and the loader's in that of 4"},
+    {"ABlockIsOfAnotherOrder", "0",
+     [](ir::Program& p) { ops_in(p, kBack, ir::kAttentionBlockBackward).at(2)->attrs["head_tail"] = int64_t{4}; },
+     "its tokens are in the order of 4 ranks, and the loader's in that of 1"},
+    {"TheLoaderOfPrunedBlocksHasAnotherOrder", "5", [](ir::Program& p) { p.head_tail = 4; },
+     "2 blocks are not those that its queries can see"},
     {"SumsAreNotHome", "5", [](ir::Program& p) { ops_in(p, kBack, "permute").back()->attrs["by"] = int64_t{1}; },
      "which is of the rank 2 places before"},
     {"SumsAreAddedBeforeTheyArrive", "0",

@@ -53,7 +53,7 @@ std::vector<std::string> collectives(const ir::Program& program, const std::stri
     std::vector<std::string> out;
     const ir::Routine& r = *program.routine(routine);
     for (const ir::Op& op : r.ops) {
-        if (op.kind != "all_gather" && op.kind != "reduce_scatter" && op.kind != "all_reduce") continue;
+        if (!mesh::collective_named(op.kind)) continue;
         out.push_back(fmt::format("{}({}) over {}", op.kind, r.tensors[op.in[0]].name, program.mesh.text(op.group)));
     }
     return out;

@@ -12,7 +12,7 @@ namespace lockstep::testing {
 std::vector<std::string> op_lines(const ir::Program& program, const std::string& routine);
 // The op that makes `result`, as op_lines prints it; empty where none does.
 std::string op_line(const ir::Program& program, const std::string& routine, const std::string& result);
-// "all_gather(n1) over tp", in order.
+// "all_gather(n1) over tp", in order; of several operands the first.
 std::vector<std::string> collectives(const ir::Program& program, const std::string& routine);
 // "f32[batch/dp_shard, seq] partial sum tp" of a tensor.
 std::string type_of(const ir::Program& program, const std::string& routine, const std::string& tensor);

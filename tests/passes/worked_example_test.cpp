@@ -45,6 +45,77 @@ TEST(WorkedExample, CollectivesOfABackwardThatRunsTheForwardAgain) {
                  "reduce_scatter(d.n2.part) over tp", "all_gather(d.x1) over tp", "reduce_scatter(d.n1) over tp"}));
 }
 
+// The layer over context ranks in place of tensor-parallel ones, once its attention is cut into blocks.
+ir::Program with_context_ranks(const char* degree, const char* method, const char* on_heads) {
+    return example("ring_attention", {{"parallelism.tensor_parallel_degree", "1"},
+                                      {"parallelism.context_parallel_degree", degree},
+                                      {"parallelism.context_parallel_rotate_method", method},
+                                      {"parallelism.context_parallel_head_degree", on_heads}});
+}
+// No other block communicates.
+void expect_only_in_layers(const ir::Program& p) {
+    for (const ir::Routine& r : p.routines) {
+        if (r.block.empty() || r.block == "layer") continue;
+        EXPECT_EQ(collectives(p, r.name), Strings{}) << r.name;
+    }
+}
+
+TEST(WorkedExample, ContextRanksThatGather) {
+    const ir::Program p = with_context_ranks("2", "allgather", "0");
+    EXPECT_EQ(collectives(p, "layer.forward"), (Strings{"all_gather(k_rot) over cp", "all_gather(v) over cp"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"all_gather(k_rot) over cp", "all_gather(v) over cp", "reduce_scatter(d.k_rot.part) over cp",
+                       "reduce_scatter(d.v.part) over cp"}));
+    expect_only_in_layers(p);
+}
+
+// Keys, values, their positions and documents are one permute, and so are the sums of their gradients, which then go home.
+TEST(WorkedExample, ContextRanksInARing) {
+    const ir::Program p = with_context_ranks("2", "alltoall", "0");
+    EXPECT_EQ(collectives(p, "layer.forward"), (Strings{"permute(k_all) over cp"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"permute(k_all) over cp", "permute(d.k_all.part.sum.0) over cp", "permute(d.k_all.part.sum.1) over cp"}));
+    expect_only_in_layers(p);
+}
+
+// Attention's result is saved as the product after it reads it.
+TEST(WorkedExample, ContextRanksOnHeads) {
+    const ir::Program p = with_context_ranks("2", "ulysses", "0");
+    EXPECT_EQ(collectives(p, "layer.forward"), (Strings{"all_to_all(k_rot) over cp", "all_to_all(v) over cp",
+                                                        "all_to_all(q_rot) over cp", "all_to_all(o) over cp"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"all_to_all(o) over cp", "all_to_all(d.o.part) over cp", "all_to_all(d.q_rot.part) over cp",
+                       "all_to_all(d.k_rot.part) over cp", "all_to_all(d.v.part) over cp"}));
+    expect_only_in_layers(p);
+}
+
+TEST(WorkedExample, ContextRanksOnHeadsThatGather) {
+    const ir::Program p = with_context_ranks("4", "allgather", "2");
+    EXPECT_EQ(collectives(p, "layer.forward"),
+              (Strings{"all_to_all(k_rot) over cp:(2)2", "all_gather(k_rot.a2a) over cp:(1)2", "all_to_all(v) over cp:(2)2",
+                       "all_gather(v.a2a) over cp:(1)2", "all_to_all(q_rot) over cp:(2)2", "all_to_all(o) over cp:(2)2"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"all_to_all(k_rot) over cp:(2)2", "all_gather(k_rot.a2a) over cp:(1)2", "all_to_all(v) over cp:(2)2",
+                       "all_gather(v.a2a) over cp:(1)2", "all_to_all(o) over cp:(2)2", "all_to_all(d.o.part) over cp:(2)2",
+                       "all_to_all(d.q_rot.part) over cp:(2)2", "reduce_scatter(d.k_rot.part) over cp:(1)2",
+                       "all_to_all(d.k_rot.part.rs) over cp:(2)2", "reduce_scatter(d.v.part) over cp:(1)2",
+                       "all_to_all(d.v.part.rs) over cp:(2)2"}));
+    expect_only_in_layers(p);
+}
+
+TEST(WorkedExample, ContextRanksOnHeadsInARing) {
+    const ir::Program p = with_context_ranks("4", "alltoall", "2");
+    EXPECT_EQ(collectives(p, "layer.forward"),
+              (Strings{"all_to_all(k_rot) over cp:(2)2", "all_to_all(v) over cp:(2)2", "all_to_all(q_rot) over cp:(2)2",
+                       "permute(k_all) over cp:(1)2", "all_to_all(o) over cp:(2)2"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"all_to_all(o) over cp:(2)2", "all_to_all(d.o.part) over cp:(2)2", "permute(k_all) over cp:(1)2",
+                       "permute(d.k_all.part.sum.0) over cp:(1)2", "permute(d.k_all.part.sum.1) over cp:(1)2",
+                       "all_to_all(d.q_rot.part) over cp:(2)2", "all_to_all(d.k_rot.part) over cp:(2)2",
+                       "all_to_all(d.v.part) over cp:(2)2"}));
+    expect_only_in_layers(p);
+}
+
 TEST(WorkedExample, ForwardStandsAsWorkedOut) {
     const ir::Program p = example("shard");
     const auto type = [&](const char* t) { return type_of(p, "layer.forward", t); };

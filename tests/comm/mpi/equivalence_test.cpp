@@ -14,17 +14,16 @@
 namespace lockstep::testing {
 namespace {
 
-TEST(EquivalenceMpi, TheSameBitsAsThreads) {
+void hold_to_threads(int64_t wanted, bool (*of)(const compile::Recipe&) = nullptr) {
     comm::ProcessGroup group([] { return comm::test::session().wire(); });
     group.guard([&] {
-        const int64_t wanted = std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 210) / 30);
         auto seed = static_cast<uint64_t>(from_environment("LOCKSTEP_SEED", 1));
         const uint64_t first = seed;
         std::vector<int> host_of;
         for (int p = 0; p < group.processes(); ++p) host_of.push_back(group.host_of(p));
         for (int64_t counted = 0; counted < wanted; ++seed) {
             const Dtype dtype = seed % 2 == 0 ? Dtype::F64 : Dtype::F32;
-            const std::optional<Draw> d = draw_for(host_of, seed, dtype);
+            const std::optional<Draw> d = draw_for(host_of, seed, dtype, of);
             if (!d) continue;
             ++counted;
             const ScratchFolder scratch;  // the first process's is everybody's
@@ -45,6 +44,11 @@ TEST(EquivalenceMpi, TheSameBitsAsThreads) {
                        group.processes());
     });
 }
+
+int64_t draws() { return from_environment("LOCKSTEP_DRAWS", 210); }
+
+TEST(EquivalenceMpi, TheSameBitsAsThreads) { hold_to_threads(std::max<int64_t>(1, draws() / 30)); }
+TEST(EquivalenceMpi, TheSameBitsOfRings) { hold_to_threads(std::max<int64_t>(1, draws() / 50), rings_beside_others); }
 
 }  // namespace
 }  // namespace lockstep::testing
