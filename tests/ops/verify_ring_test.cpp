@@ -75,6 +75,9 @@ const std::vector<RingDamage> kRingDamages = {
          for (Op* op : ops_in(p, kAhead, ir::kAttentionBlock)) op->attrs["hops"] = int64_t{5};
      },
      "5 blocks are not those that its queries can see"},
+    {"TokensInAnotherOrder", "0",
+     [](ir::Program& p) { ops_in(p, kAhead, ir::kAttentionBlock).at(1)->attrs["head_tail"] = int64_t{4}; },
+     "its tokens are in the order of 4 ranks, the program's in that of 1"},
     {"SumsAreNotHome", "5", [](ir::Program& p) { ops_in(p, kBack, "permute").back()->attrs["by"] = int64_t{1}; },
      "which is of the rank 2 places before"},
     {"SumsAreAddedBeforeTheyArrive", "0",
