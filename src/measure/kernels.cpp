@@ -135,6 +135,11 @@ struct Sample {
     const ops::KernelCatalog* catalog;
 };
 
+// The first block of a ring has the sizes of the others, and is the only one that is joined with none before it.
+bool is_first_of_blocks(const ir::Op& op) {
+    return op.attrs.contains("hops") && op.integer("hops") > 1 && op.integer("shift") == 0;
+}
+
 // Every op once for each fast kernel that serves it; or only for the one that it has.
 std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& samples, bool with_others,
                                  std::deque<ir::Op>& others) {
@@ -148,7 +153,7 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
         };
         for (const ir::Routine& r : p.routines) {
             for (const ir::Op& op : r.ops) {
-                if (ops::rule(op.kind).collective || ir::is_view(r, op)) continue;
+                if (ops::rule(op.kind).collective || ir::is_view(r, op) || is_first_of_blocks(op)) continue;
                 add(r, op);
                 if (!with_others) continue;
                 for (const ops::KernelEntry& e : catalog.entries) {

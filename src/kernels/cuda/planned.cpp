@@ -52,7 +52,7 @@ std::string text_of(const KernelContext& c, size_t query) {
         case NotByCudnn::SeveralDocuments: return "a sequence has several documents (training.document_mask)";
         case NotByCudnn::Dropout: return "attention has dropout (model.attn_pdrop)";
         case NotByCudnn::Window: return "context ranks divide attention in a window (model.sliding_window)";
-        case NotByCudnn::Divided: return "context ranks divide its queries, and it does not say how";
+        case NotByCudnn::Divided: return "context ranks divide its tokens in a way that cuDNN is not asked for";
         case NotByCudnn::Length:
             if (c.mesh.size(c.in(query).placement.dims[1]) > 1)
                 return fmt::format(
