@@ -115,6 +115,7 @@ USUAL = dict(model="llama3", kv_heads=None, dtype="bfloat16", document_mask="fal
 SMALL = dict(dim=256, layers=4, heads=4, kv_heads=4, ffn=704, vocab=2048, batch=4, seq=256)
 SMALL_GPT2 = {**SMALL, "model": "gpt2", "ffn": 1024}
 LONG = {**SMALL, "layers": 1, "batch": 2, "seq": 16384, "steps": 3}  # a backward of cuDNN in parts, of sequences and of heads
+LONGER = {**LONG, "kv_heads": 1, "batch": 1, "seq": 32768}  # a block of two context ranks in parts, of queries
 TIMED = {
     "162M": dict(dim=768, layers=12, heads=12, ffn=2048, vocab=50304, batch=16, seq=1024, steps=12),
     "542M": dict(dim=2048, layers=8, heads=16, ffn=5632, vocab=32000, batch=8, seq=2048, steps=12),
@@ -123,7 +124,7 @@ TIMED = {
 }
 if args.tiny:
     TINY = dict(dim=16, layers=2, heads=4, kv_heads=4, ffn=32, vocab=64, batch=1, seq=16)
-    SMALL, SMALL_GPT2, LONG = TINY, {**TINY, "model": "gpt2"}, {**TINY, "steps": 3}
+    SMALL, SMALL_GPT2, LONG, LONGER = TINY, {**TINY, "model": "gpt2"}, {**TINY, "steps": 3}, {**TINY, "steps": 3}
     TIMED = {name: {**TINY, "steps": 4} for name in TIMED}
 
 
@@ -214,6 +215,53 @@ def attention_in_parts(scratch):
     if abs(first["final_loss"] - own["final_loss"]) > 5e-3 * abs(own["final_loss"]):
         raise Failed(f"by cuDNN {first['final_loss']}, by our own kernel {own['final_loss']}")
     return {"cudnn": first["final_loss"], "own": own["final_loss"]}
+
+
+def context_attention(scratch):
+    """Attention over context ranks, rank after rank, is that of whole sequences: by cuDNN and by our own kernels."""
+    report = scratch / "cases.json"
+    run([*tests, "--gtest_filter=*ContextAttentionDevice*", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
+    cases = [t for s in json.loads(report.read_text())["testsuites"] for t in s["testsuite"]]
+    skipped = [t["name"] for t in cases if t.get("result") == "SKIPPED"]
+    if not cases or len(skipped) == len(cases):
+        raise Failed("all cases were skipped: LOCKSTEP_GPU_MODULE names no module")
+    return {"cases": len(cases) - len(skipped), "skipped": skipped}
+
+
+C = "--parallelism.context_parallel_"
+CONTEXT = {
+    "gather": [C + "degree", "2", C + "rotate_method", "allgather"],
+    "ring": [C + "degree", "2", C + "rotate_method", "alltoall"],
+    "ring, plain order": [C + "degree", "2", C + "rotate_method", "alltoall", C + "load_balancer", "none"],
+    "heads": [C + "degree", "2", C + "rotate_method", "ulysses"],
+    "heads, ring": [C + "degree", "4", C + "rotate_method", "alltoall", C + "head_degree", "2"],
+}
+CONTEXT_SHAPES = {"small": {**SMALL, "steps": 5}, "longer": {**LONGER, "steps": 5}}
+
+
+MASKS = {"cudnn": "false", "own": "true"}  # whether there are documents' masks, which ask for our own kernels
+
+
+@functools.cache
+def one_rank(shape, kernels):
+    folder = pathlib.Path(kept.name) / f"one {shape} {kernels}"
+    return train(folder, **{**CONTEXT_SHAPES[shape], "document_mask": MASKS[kernels]})["final_loss"]
+
+
+def over_context_ranks(scratch, form, shape, also_own=False):
+    """Ranks that share the GPU train as one rank does, by cuDNN; or also by our own kernels, and by cuDNN with equal bits twice."""
+    found = {}
+    for kernels in ["cudnn", "own"] if also_own else ["cudnn"]:
+        s = {**CONTEXT_SHAPES[shape], "document_mask": MASKS[kernels]}
+        one, own = one_rank(shape, kernels), train(scratch / kernels, [*SAVES, *CONTEXT[form]], **s)["final_loss"]
+        if not abs(own - one) <= 5e-3 * abs(one):
+            raise Failed(f"{kernels}: one rank {one}, {form} {own}")
+        found[kernels] = {"one_rank": one, "loss": own}
+    if also_own:
+        again = train(scratch / "again", [*SAVES, *CONTEXT[form]], **CONTEXT_SHAPES[shape])["final_loss"]
+        if weights(scratch / "again") != weights(scratch / "cudnn"):
+            raise Failed(f"two runs differ: {found['cudnn']['loss']} and {again}")
+    return found
 
 
 SAVES = ["--checkpoint.enable", "true", "--checkpoint.interval", "5", "--checkpoint.last_save_model_only", "false"]
@@ -536,6 +584,31 @@ def kernels(scratch):
     return found
 
 
+def context_blocks(scratch):
+    """A block of a ring, with what joins it with others, has at least 0.9 of the FLOP/s of cuDNN's attention of as many tokens."""
+    import tomllib
+
+    if not (out / "gpu.toml").exists():
+        raise Skipped("the check `bench` has written no gpu.toml")
+    rows = [r for r in tomllib.loads((out / "gpu.toml").read_text())["kernels"] if r["kernel"].startswith("cudnn.")]
+    found, slow = {}, []
+    for op in ("attention", "attention_backward"):
+        whole = [r for r in rows if r["op"] == op]
+        if not whole:
+            raise Skipped("cuDNN's attention was not measured")
+        block_op = op.replace("attention", "attention_block")
+        for block in [r for r in rows if r["op"] == block_op and (args.tiny or r["sizes"][1] >= 16384)]:
+            rate = lambda r: r["flops"] / r["cold_s"]
+            near = min(whole, key=lambda r: sum(abs(a - b) for a, b in zip(r["sizes"], block["sizes"])))
+            ratio = rate(block) / rate(near)
+            found[f"{block_op} {block['sizes']}"] = {"flops_per_s": round(rate(block)), "of_attention": round(ratio, 3)}
+            if ratio < 0.9:
+                slow.append(f"{block_op} {block['sizes']}: {ratio:.3f}")
+    if slow and not args.tiny:
+        raise Failed(f"slower than 0.9 of attention: {', '.join(slow)}; {json.dumps(found)}")
+    return found
+
+
 # ---- What runs, in this order. A check is a name, a function of a folder, and what else it gets. A new one is a row.
 GRAPH, BESIDE = ["--runtime.cuda_graph", "true"], ["--checkpoint.async_mode", "async"]
 CHECKS = {
@@ -543,6 +616,9 @@ CHECKS = {
         ("versions", versions),
         *[(f"op {op}", ops, op) for op in NEW_OPS],
         ("attention backward in parts", attention_in_parts),
+        ("context attention", context_attention),
+        *[(f"context {form}", over_context_ranks, form, "small", form in ("gather", "ring")) for form in CONTEXT],
+        ("context ring in parts", over_context_ranks, "ring", "longer", True),
         ("gpt2 twice", equal_bits, "gpt2"),
         ("gpt2 without epilogues", without_epilogues),
         ("gpt2 as a graph", equal_bits, "gpt2", GRAPH),
@@ -573,6 +649,7 @@ CHECKS = {
         *[(f"pair 542M {name}", pair, name, "542M") for name in PAIRS],
         (f"torch.compile {EIGHT_BILLION}", compiled, EIGHT_BILLION),
         ("bench", bench),
+        ("context blocks", context_blocks),
         ("kernels", kernels),
     ],
 }

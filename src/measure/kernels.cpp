@@ -28,6 +28,7 @@ constexpr int64_t kRegionBytes = int64_t{288} << 20;  // of the host
 // what lies between is interpolated.
 struct Shape {
     int dim, heads, kv_heads, head_dim, ffn, vocab, seq, batch, tp, shard;
+    int context = 1;  // ranks, in a ring
 };
 constexpr Shape kShapes[] = {
     {64, 4, 2, 16, 176, 512, 32, 1, 1, 1},        {128, 4, 4, 32, 352, 2048, 128, 1, 1, 1},
@@ -40,6 +41,7 @@ constexpr Shape kShapes[] = {
 constexpr Shape kDeviceShapes[] = {
     {64, 4, 2, 16, 176, 512, 32, 1, 1, 1},
     {128, 4, 4, 32, 352, 2048, 128, 1, 1, 1},
+    {64, 4, 2, 16, 176, 512, 256, 1, 1, 1, 2},
     {256, 4, 4, 64, 704, 2048, 256, 4, 1, 1},
     {768, 12, 12, 64, 2048, 50304, 1024, 4, 1, 2},
     {768, 12, 12, 64, 3072, 50304, 1024, 16, 1, 1},
@@ -48,9 +50,13 @@ constexpr Shape kDeviceShapes[] = {
     {4096, 32, 8, 128, 14336, 128256, 4096, 1, 1, 8},
     {4096, 32, 8, 128, 14336, 128256, 8192, 1, 2, 1},
     {8192, 64, 8, 128, 28672, 128256, 4096, 1, 8, 1},
+    // Long sequences: a rank has 16,384 tokens, all of a sequence or half of it.
+    {1024, 8, 8, 128, 2816, 8192, 16384, 1, 1, 1},
+    {1024, 8, 8, 128, 2816, 8192, 32768, 1, 1, 1, 2},
 };
+constexpr int kLongSeq = 16384;  // measured in bfloat16 only
 
-constexpr size_t kSmallShapes = 2;  // the first of each
+constexpr size_t kSmallShapes = 2, kSmallDeviceShapes = 3;  // the first of each
 
 compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     compile::Recipe r;
@@ -68,6 +74,10 @@ compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     r.set("training.local_batch_size", std::to_string(s.batch));
     r.set("parallelism.tensor_parallel_degree", std::to_string(s.tp));
     r.set("parallelism.data_parallel_shard_degree", std::to_string(s.shard));
+    if (s.context > 1) {
+        r.set("parallelism.context_parallel_degree", std::to_string(s.context));
+        r.set("parallelism.context_parallel_rotate_method", "alltoall");
+    }
     return r;
 }
 
@@ -125,6 +135,11 @@ struct Sample {
     const ops::KernelCatalog* catalog;
 };
 
+// The first block of a ring has the sizes of the others, and is the only one that is joined with none before it.
+bool is_first_of_blocks(const ir::Op& op) {
+    return op.attrs.contains("hops") && op.integer("hops") > 1 && op.integer("shift") == 0;
+}
+
 // Every op once for each fast kernel that serves it; or only for the one that it has.
 std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& samples, bool with_others,
                                  std::deque<ir::Op>& others) {
@@ -138,7 +153,7 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
         };
         for (const ir::Routine& r : p.routines) {
             for (const ir::Op& op : r.ops) {
-                if (ops::rule(op.kind).collective || ir::is_view(r, op)) continue;
+                if (ops::rule(op.kind).collective || ir::is_view(r, op) || is_first_of_blocks(op)) continue;
                 add(r, op);
                 if (!with_others) continue;
                 for (const ops::KernelEntry& e : catalog.entries) {
@@ -163,7 +178,7 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
                   std::deque<ops::KernelCatalog>& catalogs) {
     const int cores = o.device ? 1 : static_cast<int>(o.cpus.size());
     std::span<const Shape> shapes = o.device ? std::span<const Shape>(kDeviceShapes) : std::span<const Shape>(kShapes);
-    if (o.small_only) shapes = shapes.first(kSmallShapes);
+    if (o.small_only) shapes = shapes.first(o.device ? kSmallDeviceShapes : kSmallShapes);
     for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {
         compile::CompileOptions options;
         options.catalog = catalogs.emplace_back(o.device ? o.device->catalog : kernels::cpu_catalog(threads));
@@ -173,6 +188,7 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
         for (const models::ModelSpec& model : models::all_models()) {
             if (!model.alias_of.empty()) continue;  // its ops are those of the other
             for (size_t i = 0; i < 3 * shapes.size(); ++i) {
+                if (shapes[i / 3].seq >= kLongSeq && i % 3 != 1) continue;
                 compile::Recipe recipe = recipe_of(shapes[i / 3], model);
                 recipe.set("training.mixed_precision_param", i % 3 == 0 ? "float32" : "bfloat16");
                 recipe.set("training.fp32_residual_connection", i % 3 == 2 ? "true" : "false");

@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "base/round.h"
 #include "measure/stopwatch.h"
+#include "ops/rule.h"
 
 namespace lockstep::measure {
 namespace {
@@ -30,6 +31,13 @@ ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
     }
     const int port = r.tensors[t].port;
     return port < 0 ? ir::PortRole::None : r.ports[port].role;
+}
+
+// Is it this operand of a block of attention, counted from the queries on? Parts of a layer have it in a port of their own.
+bool is_of_block(const ir::Op& op, ir::TensorId t, size_t first, size_t second) {
+    if (op.kind != ir::kAttentionBlock && op.kind != ir::kAttentionBlockBackward) return false;
+    const auto queries = static_cast<size_t>(ops::rule(op.kind).queries);
+    return op.in[queries + first] == t || op.in[queries + second] == t;
 }
 
 // write(from, count, to): bytes [from, from + count), as many at once as a device takes.
@@ -103,8 +111,10 @@ OpBench::Operand OpBench::place(ir::TensorId id, int64_t& at) {
         const ir::DimId vocab = s_.routine->dim(ir::DimRole::Vocab);
         const int64_t bound = vocab >= 0 ? s_.routine->dims[vocab].valid : 1;
         const ir::PortRole input = input_of(*s_.routine, id);
-        const bool position = input == ir::PortRole::Positions || input == ir::PortRole::KvPositions,
-                   document = input == ir::PortRole::Documents || input == ir::PortRole::KvDocuments;
+        const bool position =
+                       input == ir::PortRole::Positions || input == ir::PortRole::KvPositions || is_of_block(*s_.op, id, 3, 4),
+                   document =
+                       input == ir::PortRole::Documents || input == ir::PortRole::KvDocuments || is_of_block(*s_.op, id, 5, 6);
         for (int64_t i = 0; i < elements; ++i) {
             const auto value = static_cast<int32_t>(document ? 0 : position ? i % last : i * 7919 % bound);
             std::memcpy(data.data() + i * 4, &value, 4);

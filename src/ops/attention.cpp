@@ -1,12 +1,13 @@
-// attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window[, one_document]} -> out, lse: softmax attention with
-// causal and document masks that follow from the positions and document ids given as inputs, never from a rank's coordinate.
+// attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window[, one_document][, head_tail]} -> out, lse: softmax
+// attention with causal and document masks that follow from the positions and document ids given as inputs, never from a rank's
+// coordinate.
 //   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads,
 //   group]. A query sees the keys of its document whose position is not larger than its own and, where window > 0, larger than
 //   its own minus window: itself and the window - 1 before it (Mistral's sliding window).
 //   With dropout (ops/dropout.h) probabilities are dropped after the softmax; an element's index is its key's position.
 //   one_document = 1 promises that each sequence is one document, that its positions count from 0 and that the keys are those
 //   of the same sequence. The mask is then the plain causal one, or the sliding one, and a kernel may leave positions and
-//   documents unread.
+//   documents unread. Queries that are divided over ranks, and keys, are in the order of mesh/order.h for `head_tail` ranks.
 // attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]) -> dq, dk, dv (Dao et al. 2022, 2205.14135).
 // Both also take rows that hold a token's queries, keys and values (passes/pack_attention), without dropout and with the
 // sequences whole on a rank; its gradient is such a row, too:
@@ -89,6 +90,7 @@ bool has_as_many_keys(const Routine& rt, TensorId q, TensorId k) {
     return queries.size() == 5 && keys.size() >= 2 && rt.dims[queries[1]].size == rt.dims[keys[1]].size;
 }
 std::string check_one_document(const Routine& rt, const Op& op, TensorId q, TensorId k) {
+    if (op.attrs.contains("head_tail") && op.integer("head_tail") < 1) return "head_tail is a number of ranks";
     if (!op.attrs.contains("one_document")) return "";
     if (op.integer("one_document") != 1) return "one_document is 1 or left out";
     return has_as_many_keys(rt, q, k) ? "" : "one_document asks for as many keys as queries";
@@ -140,7 +142,6 @@ std::vector<Rewrite> rewrites_of_carry(const Op& op, int carried) {
 std::string check_block(const Routine& rt, const Op& op, size_t query, size_t fixed, size_t carried) {
     const int64_t shift = op.integer("shift"), hops = op.integer("hops");
     if (hops < 1 || shift < 0 || shift >= hops) return fmt::format("its shift {} is not below its hops {}", shift, hops);
-    if (op.attrs.contains("head_tail") && op.integer("head_tail") < 1) return "head_tail is a number of ranks";
     const size_t noise = has_dropout(op) ? 1 : 0, carry = carries(op) ? carried : 0;
     if (op.in.size() != fixed + noise + carry)
         return fmt::format("takes {} operands, noise where it drops, and behind the first block the {} results that it goes on",
@@ -234,6 +235,7 @@ std::vector<OpRule> attention_rules() {
     const std::vector<Attribute> attrs = {{"scale", AttrType::Number},
                                           {"window", AttrType::Integer},
                                           {"one_document", AttrType::Integer, true},
+                                          {"head_tail", AttrType::Integer, true},
                                           {"dropout", AttrType::Number, true},
                                           {"rng_key", AttrType::Integer, true}};
 

@@ -190,9 +190,28 @@ private:
     std::optional<Violation> found_;
 };
 
+// Attention of one document whose queries are split takes its masks from the order of tokens, which must be the loader's.
+std::optional<Violation> wrong_order(const ir::Program& program) {
+    for (const Routine& r : program.routines) {
+        for (const Op& op : r.ops) {
+            if (is_block(op) || rule(op.kind).queries < 0 || !op.attrs.contains("one_document")) continue;
+            const ir::Placement& queries =
+                r.tensors[static_cast<size_t>(op.in[static_cast<size_t>(rule(op.kind).queries)])].placement;
+            if (queries.dims.empty() || queries.dims[1].empty()) continue;
+            const int64_t order = op.attrs.contains("head_tail") ? op.integer("head_tail") : 1;
+            if (order != program.head_tail)
+                return Violation{Invariant::Ring,
+                                 fmt::format("{}, op {}: its tokens are in the order of {} ranks, and the loader's in that of {}",
+                                             r.name, op.kind, order, program.head_tail)};
+        }
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Violation> wrong_ring(const ir::Program& program) {
+    if (auto found = wrong_order(program)) return found;
     const std::vector<Routine>& all = program.routines;
     const auto concerns = [](const Op& op) { return is_block(op) || (rule(op.kind).sharding.meets && !op.group.empty()); };
     for (size_t first = 0, end = 0; first < all.size(); first = end) {

@@ -1,4 +1,5 @@
-// The invariant of verify.h about rings: whose keys a block of attention reads, and where sums of their gradients are.
+// The invariant of verify.h about rings: whose keys a block of attention reads, where sums of their gradients are, and in which
+// order the tokens of one document are.
 #pragma once
 
 #include <optional>

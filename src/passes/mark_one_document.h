@@ -1,7 +1,7 @@
 // Requires: placed routines; a loader that gives each sequence as one document, with positions that count from 0.
-// Produces: one_document = 1 (ops/attention.cpp) on attention, forward and backward, of training and evaluation, where a rank
-//   has its sequences whole.
-// Leaves alone: prefill and decode, whose keys are in a cache, and attention whose queries are split over ranks.
+// Produces: one_document = 1 (ops/attention.cpp) on attention, forward and backward, of training and evaluation; head_tail, too,
+//   if its queries are divided over ranks in that order (mesh/order.h).
+// Leaves alone: prefill and decode, whose keys are in a cache.
 #pragma once
 
 #include "ir/program.h"

@@ -394,6 +394,13 @@ TEST(CliPlan, KernelsInPlaceOfFasterOnesAreNamed) {
                     "cuDNN would need 8.1 GiB of workspace for one key head and 32768 tokens, and its limit is 5 GiB"));
     EXPECT_TRUE(
         has(s.lockstep(plan + longer).out, "slower kernel gpu.attention_backward serves in place of cudnn.attention_backward"));
+    const std::string ring =
+        "--training.seq_len 65536 --training.local_batch_size 1 --activation_checkpoint.mode full "
+        "--parallelism.context_parallel_degree 8 --parallelism.context_parallel_rotate_method alltoall --json ";
+    EXPECT_EQ(s.lockstep(plan + ring).json()["slower_kernels"].size(), 0U);
+    const nlohmann::json of_window = s.lockstep(plan + ring + "--model.sliding_window 4096").json()["slower_kernels"];
+    ASSERT_EQ(of_window.size(), 2U) << of_window;
+    for (const auto& kernel : of_window) EXPECT_TRUE(has(kernel["why"], "context ranks divide attention in a window")) << kernel;
     const std::string masked = "--training.document_mask true --json";
     const nlohmann::json of_masked = s.lockstep(plan + masked).json()["slower_kernels"];
     EXPECT_EQ(of_masked.size(), 2U) << of_masked;

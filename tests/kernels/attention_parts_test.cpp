@@ -1,9 +1,13 @@
-// A backward of attention by cuDNN in parts: how large they are, and that together they are the whole.
+// A backward of attention by cuDNN in parts, and pieces of attention over context ranks: how large they are, and that together they
+// are the whole.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "kernels/cuda/attention_kernels.h"
+#include "mesh/order.h"
 
 namespace lockstep::testing {
 namespace {
@@ -53,7 +57,7 @@ TEST(AttentionParts, AreTheWholeTogether) {
         for (const int64_t batches : {1, 2, 4}) {
             for (const int64_t groups : {1, 2, 3, 6}) {
                 if (groups > 1 && batches < 4) continue;  // of one sequence
-                AttentionParts parts{whole, batches, groups, 0};
+                AttentionParts parts{whole, batches, groups, 1, 0};
                 parts.part.row_kv_heads = 6, parts.part.shape.batch = 4 / batches, parts.part.shape.kv_heads = 6 / groups;
                 const kernels::AttentionShape& s = parts.part.shape;
                 std::multiset<int64_t> queries, keys, values, results, sums;
@@ -84,6 +88,84 @@ TEST(AttentionParts, AreTheWholeTogether) {
                     reaches_all(queries, 4 * kKeys);
                 } else {
                     reaches_all(queries, 2 * kKeys), reaches_all(keys, kKeys), reaches_all(values, kKeys);
+                }
+            }
+        }
+    }
+}
+
+// The backward of a block of queries and as many keys, with one key head of 32,768 tokens: 8 GiB if it is not divided.
+TEST(AttentionParts, OfBlocksHaveSomeOfTheQueries) {
+    const auto bytes_of = [](const AttentionProblem& q) { return kernels::cuda::attention_bytes_of_cudnn(q, 90); };
+    AttentionProblem block = backward(1, 32768, 2, 4);
+    EXPECT_GT(bytes_of(block).value(), int64_t{16} << 30);
+    const AttentionParts parts = kernels::cuda::parts_of(block, bytes_of, kernels::cuda::kRowsOfPart).value();
+    EXPECT_EQ(parts.groups, 2);
+    EXPECT_EQ(parts.rows, 16);
+    EXPECT_EQ(parts.part.shape.seq, 2048);
+    EXPECT_LE(parts.bytes, kernels::cuda::kPartBytes);
+    EXPECT_EQ(parts.part_of_rows(0).shape.kv_seq, 2048);
+    EXPECT_EQ(parts.part_of_rows(15).shape.kv_seq, 32768);
+    for (int64_t row = 0; row < 16; ++row) EXPECT_LE(bytes_of(parts.part_of_rows(row)).value(), parts.bytes);
+    block.causal = false;
+    EXPECT_EQ(kernels::cuda::parts_of(block, bytes_of, kernels::cuda::kRowsOfPart).value().part_of_rows(0).shape.kv_seq, 32768);
+    block.shape.seq = 1000;  // no multiple of parts' rows
+    EXPECT_EQ(kernels::cuda::parts_of(block, bytes_of, kernels::cuda::kRowsOfPart).value().rows, 1);
+}
+
+// Every query of every rank sees the keys up to its own, each once.
+TEST(AttentionPieces, AreTheCausalMaskOfTheWholeSequence) {
+    constexpr int64_t kTokens = 6;
+    for (const bool rings : {true, false}) {
+        for (const bool head_tail : {true, false}) {
+            for (const int64_t n : {1, 2, 3, 5}) {
+                const int64_t order = head_tail ? n : 1, seq = n * kTokens;
+                const auto position = [&](int64_t rank, int64_t token) {
+                    return mesh::position_of(seq, order, rank * kTokens + token);
+                };
+                for (int64_t rank = 0; rank < n; ++rank) {
+                    std::multiset<std::pair<int64_t, int64_t>> seen, expected;
+                    for (int64_t shift = 0; shift < (rings ? n : 1); ++shift) {
+                        const kernels::cuda::ContextRanks ranks = {n, head_tail && n > 1, rings, shift};
+                        for (const kernels::cuda::Piece& p : pieces_of(ranks, kTokens, rank)) {
+                            for (int64_t q = 0; q < p.queries; ++q) {
+                                for (int64_t k = 0; k < (p.causal ? p.keys - p.queries + q + 1 : p.keys); ++k)
+                                    seen.insert(
+                                        {position(rank, p.first_query + q), rings ? position((rank - shift + n) % n, k) : k});
+                            }
+                        }
+                    }
+                    for (int64_t q = 0; q < kTokens; ++q) {
+                        for (int64_t k = 0; k <= position(rank, q); ++k) expected.insert({position(rank, q), k});
+                    }
+                    EXPECT_EQ(seen, expected) << n << " ranks, rank " << rank << (rings ? ", a ring" : "");
+                }
+            }
+        }
+    }
+}
+
+// By their pairs of queries and keys: in head-tail order all ranks of a ring do as much at each hop.
+TEST(AttentionPieces, HaveWorkspaceForTheLargestOfAllRanks) {
+    using kernels::cuda::ContextRanks;
+    for (const int64_t n : {2, 4}) {
+        for (const bool rings : {true, false}) {
+            for (const bool head_tail : {true, false}) {
+                for (int64_t shift = 0; shift < (rings ? n : 1); ++shift) {
+                    const ContextRanks ranks = {n, head_tail, rings, shift};
+                    const auto largest = kernels::cuda::largest_pieces(ranks, 8);
+                    std::set<int64_t> works;
+                    for (int64_t rank = 0; rank < n; ++rank) {
+                        int64_t work = 0;
+                        for (const kernels::cuda::Piece& p : pieces_of(ranks, 8, rank)) {
+                            work += p.causal ? p.queries * (2 * p.keys - p.queries + 1) / 2 : p.queries * p.keys;
+                            EXPECT_TRUE(std::any_of(largest.begin(), largest.end(), [&](const kernels::cuda::Piece& l) {
+                                return l.queries == p.queries && l.keys >= p.keys && l.causal == p.causal;
+                            }));
+                        }
+                        works.insert(work);
+                    }
+                    EXPECT_TRUE(works.size() == 1 || !head_tail) << n << " ranks, shift " << shift;
                 }
             }
         }

@@ -377,7 +377,7 @@ TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
                 return;  // it has none for these types
             ++held;
             for (const ir::Op& op : d.fast.ops) {
-                const bool is_by_cudnn = has_cudnn && !c.sizes.empty() && op.kind.starts_with("attention");
+                const bool is_by_cudnn = has_cudnn && !c.sizes.empty() && op.attrs.contains("one_document");
                 EXPECT_TRUE(!is_by_cudnn || op.kernel == "cudnn." + op.kind) << op.kernel;
             }
             for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {

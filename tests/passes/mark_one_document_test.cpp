@@ -8,6 +8,7 @@
 
 #include "check/check.h"
 #include "kernels/kernel.h"
+#include "ops/rule.h"
 #include "ops/verify.h"
 #include "tests/compile/recipes.h"
 
@@ -80,14 +81,33 @@ TEST(MarkOneDocument, NotWithDocumentMasks) {
     EXPECT_EQ(counts[EntryKind::Eval].marked, 0);
 }
 
-TEST(MarkOneDocument, NotWhereQueriesAreSplit) {
-    compile::Config config = compile::config_of(small_recipe());
-    config.parallelism.context_parallel_degree = 2;  // no recipe asks for it yet
-    compile::CompileOptions options;
-    options.catalog = kernels::reference_catalog();
-    auto counts = marked(compile::compile(config, options).programs[0]);
-    EXPECT_GT(counts[EntryKind::Train].all, 0);
-    EXPECT_EQ(counts[EntryKind::Train].marked, 0);
+// In each form, and in both orders: blocks of a ring have the promise of the attention that they are of.
+TEST(MarkOneDocument, WhereQueriesAreDividedOverContextRanks) {
+    const std::string context = "parallelism.context_parallel_";
+    for (const auto& [method, heads] :
+         {std::pair{"allgather", "1"}, {"alltoall", "1"}, {"ulysses", "0"}, {"allgather", "2"}, {"alltoall", "2"}}) {
+        for (const char* balancer : {"headtail", "none"}) {
+            const ir::Program p = program_after("plan_memory", {{context + "degree", "4"},
+                                                                {context + "rotate_method", method},
+                                                                {context + "head_degree", heads},
+                                                                {context + "load_balancer", balancer},
+                                                                {"training.mixed_precision_param", "bfloat16"}});
+            EXPECT_FALSE(ops::verify(p));
+            int attention = 0;
+            for (const ir::Routine& r : p.routines) {
+                for (const ir::Op& op : r.ops) {
+                    const int query = ops::rule(op.kind).queries;
+                    if (query < 0) continue;
+                    ++attention;
+                    EXPECT_TRUE(op.attrs.contains("one_document")) << method << ", " << op.kind;
+                    const ir::Tensor& q = r.tensors[op.in[static_cast<size_t>(query)]];
+                    const bool is_divided = !q.placement.dims[1].empty();
+                    EXPECT_EQ(op.attrs.contains("head_tail"), p.head_tail > 1 && is_divided) << method << ", " << op.kind;
+                }
+            }
+            EXPECT_GE(attention, 2);
+        }
+    }
 }
 
 TEST(MarkOneDocument, NotWhereKeysStandInACache) {

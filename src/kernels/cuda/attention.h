@@ -1,5 +1,6 @@
-// Attention by cuDNN where each sequence is one document (one_document of ops/attention.cpp), in bfloat16 and float16. The same
-// bits in every run: backward sums in one order.
+// Attention by cuDNN where each sequence is one document (one_document of ops/attention.cpp), in bfloat16 and float16: whole, or of
+// queries that are divided over ranks, with gathered keys or in blocks of a ring. The same bits in every run: backward sums in one
+// order.
 #pragma once
 
 #include <vector>

@@ -111,10 +111,10 @@ public:
     Tensors(fe::graph::Graph& graph, const AttentionProblem& p)
         : graph_(graph),
           s_(p.shape),
-          queries_{s_.kv_heads * s_.group, p.query_stride(), s_.head_dim},
-          keys_{s_.kv_heads, p.key_stride(), s_.head_dim},
-          results_{queries_.heads, p.result_stride(), s_.head_dim},
-          statistics_{queries_.heads, queries_.heads, 1, true} {}
+          queries_{s_.seq, p.queries_of_row(), s_.kv_heads * s_.group, p.query_stride(), s_.head_dim},
+          keys_{s_.kv_seq, p.keys_of_row(), s_.kv_heads, p.key_stride(), s_.head_dim},
+          results_{s_.seq, p.queries_of_row(), queries_.heads, p.result_stride(), s_.head_dim},
+          statistics_{s_.seq, p.queries_of_row(), queries_.heads, queries_.heads, 1, true} {}
     int count() const { return static_cast<int>(next_) - 1; }
 
     Tensor queries(const char* name) { return operand(name, queries_); }
@@ -132,46 +132,50 @@ public:
     void give_statistics(const char* name, const Tensor& t) { give(name, t, statistics_); }
 
 private:
-    struct Row {                       // of a token
-        int64_t heads, stride, width;  // stride: elements to the next one
+    struct Rows {                      // of tokens
+        int64_t tokens, of_sequence;   // that are there, and from a sequence to the next one
+        int64_t heads, stride, width;  // stride: elements to the next token
         bool is_float = false;
     };
-    // [batch, seq, heads, width], in cuDNN's order of dims.
-    void describe(fe::graph::Tensor_attributes& t, const char* name, const Row& r) {
-        t.set_name(name).set_uid(next_++).set_dim({s_.batch, r.heads, s_.seq, r.width});
-        t.set_stride({s_.seq * r.stride, r.width, r.stride, 1});
+    // [batch, tokens, heads, width], in cuDNN's order of dims.
+    void describe(fe::graph::Tensor_attributes& t, const char* name, const Rows& r) {
+        t.set_name(name).set_uid(next_++).set_dim({s_.batch, r.heads, r.tokens, r.width});
+        t.set_stride({r.of_sequence * r.stride, r.width, r.stride, 1});
         if (r.is_float) t.set_data_type(fe::DataType_t::FLOAT);
     }
-    Tensor operand(const char* name, const Row& r) {
+    Tensor operand(const char* name, const Rows& r) {
         fe::graph::Tensor_attributes t;
         describe(t, name, r);
         return graph_.tensor(t);
     }
-    void give(const char* name, const Tensor& t, const Row& r) { describe(t->set_output(true), name, r); }
+    void give(const char* name, const Tensor& t, const Rows& r) { describe(t->set_output(true), name, r); }
 
     fe::graph::Graph& graph_;
     const AttentionShape s_;
-    const Row queries_, keys_, results_, statistics_;
+    const Rows queries_, keys_, results_, statistics_;
     int64_t next_ = 1;
 };
 
 // What forward and backward have in common.
 template <class Attributes>
-Attributes attributes_of(const AttentionShape& s) {
+Attributes attributes_of(const AttentionProblem& p) {
+    const AttentionShape& s = p.shape;
     Attributes a;
     a.set_name("attention").set_attn_scale(s.scale);
-    a.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (!p.causal) return a;
+    const bool is_square = s.seq == s.kv_seq;
+    a.set_diagonal_alignment(is_square ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+    a.set_diagonal_band_right_bound(0);
     if (s.window > 0) a.set_diagonal_band_left_bound(static_cast<int>(s.window));  // itself and those before it
     return a;
 }
 
 // Its number of tensors.
 int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
-    const AttentionShape& s = problem.shape;
     Tensors t(graph, problem);
     const Tensor q = t.queries("q"), k = t.keys("k"), v = t.keys("v");
     if (!problem.backward) {
-        const auto [out, lse] = graph.sdpa(q, k, v, attributes_of<fe::graph::SDPA_attributes>(s).set_generate_stats(true));
+        const auto [out, lse] = graph.sdpa(q, k, v, attributes_of<fe::graph::SDPA_attributes>(problem).set_generate_stats(true));
         t.give_results("out", out);
         t.give_statistics("lse", lse);
         return t.count();
@@ -179,7 +183,7 @@ int describe(fe::graph::Graph& graph, const AttentionProblem& problem) {
     const Tensor out = t.results("out"), d_out = t.results("d_out"), lse = t.statistics("lse");
     const auto [d_q, d_k, d_v] = graph.sdpa_backward(
         q, k, v, out, d_out, lse,
-        attributes_of<fe::graph::SDPA_backward_attributes>(s).set_deterministic_algorithm(!problem.any_order));
+        attributes_of<fe::graph::SDPA_backward_attributes>(problem).set_deterministic_algorithm(!problem.any_order));
     t.give_queries("d_q", d_q);
     t.give_keys("d_k", d_k);
     t.give_keys("d_v", d_v);
@@ -201,7 +205,9 @@ fe::DataType_t type_of(Dtype type) {
 // With a handle for its device, else for the device that is described.
 PlanOrRefusal build(const AttentionProblem& problem, cudnnHandle_t handle, std::shared_ptr<fe::DeviceProperties> device,
                     int compute_capability) {
-    ensure(problem.shape.seq == problem.shape.kv_seq, "cuDNN: attention to other keys than those of the sequence");
+    const AttentionShape& s = problem.shape;
+    ensure(!problem.causal || s.seq <= s.kv_seq, "cuDNN: causal attention of more queries than keys");
+    ensure(s.window == 0 || (problem.causal && s.seq == s.kv_seq), "cuDNN: a window over other keys than those of the queries");
     auto graph = std::make_unique<fe::graph::Graph>();
     graph->set_io_data_type(type_of(problem.type))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -235,8 +241,8 @@ cudnnHandle_t handle_of(int device) {
 
 auto key_of(const AttentionProblem& p, int device) {
     const AttentionShape& s = p.shape;
-    return std::tuple(device, p.type, p.backward, p.any_order, s.batch, s.seq, s.kv_heads, p.kv_heads_of_row(), s.group,
-                      s.head_dim, s.scale, s.window, s.packed);
+    return std::tuple(device, p.type, p.backward, p.any_order, p.causal, s.batch, s.seq, s.kv_seq, p.queries_of_row(),
+                      p.keys_of_row(), s.kv_heads, p.kv_heads_of_row(), s.group, s.head_dim, s.scale, s.window, s.packed);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Plans of cuDNN's graph interface for attention of whole sequences of one document each: causal, or causal with a window.
+// Plans of cuDNN's graph interface for attention of one document each: of whole sequences, causal or causal with a window, or of
+// some of their tokens to some of their keys, causal or without a mask.
 // libcudnn.so.9 is opened at the first call; a build without cuDNN's headers, or a machine without the library, has no plans.
 // Plans are kept as long as the process, by problem and device. Any thread may ask for and run them: cuDNN gets one call at a
 // time.
@@ -18,14 +19,19 @@ std::string cudnn_text();
 bool has_cudnn();
 
 struct AttentionProblem {
-    AttentionShape shape;  // kv_seq is seq; `packed` too is part of a plan
+    AttentionShape shape;  // `packed` too is part of a plan; with other keys than queries there is no window
     Dtype type = Dtype::BF16;
     bool backward = false;
     bool any_order = false;  // of a backward's sums, so that bits differ from run to run; else one order
     // Key heads of a token's row in memory. The shape may have fewer if it has one sequence. 0: it has all of them.
     int64_t row_kv_heads = 0;
+    // Tokens from a sequence to the next one in memory: of queries and results, and of keys. 0: as many as the shape has.
+    int64_t row_seq = 0, row_kv_seq = 0;
+    bool causal = true;  // the last query sees all keys, and each one before it one key less; else each query sees all keys
 
     int64_t kv_heads_of_row() const { return row_kv_heads > 0 ? row_kv_heads : shape.kv_heads; }
+    int64_t queries_of_row() const { return row_seq > 0 ? row_seq : shape.seq; }
+    int64_t keys_of_row() const { return row_kv_seq > 0 ? row_kv_seq : shape.kv_seq; }
     // Elements from a token to the next one: of queries, of keys and of values, and of their gradients; of results.
     int64_t query_stride() const { return of_row().query_stride(); }
     int64_t key_stride() const { return of_row().key_stride(); }

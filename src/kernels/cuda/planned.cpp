@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/gpu/catalog.h"
+#include "ops/rule.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -50,7 +51,13 @@ std::string text_of(const KernelContext& c, size_t query) {
         case NotByCudnn::Served: return "";
         case NotByCudnn::SeveralDocuments: return "a sequence has several documents (training.document_mask)";
         case NotByCudnn::Dropout: return "attention has dropout (model.attn_pdrop)";
+        case NotByCudnn::Window: return "context ranks divide attention in a window (model.sliding_window)";
+        case NotByCudnn::Divided: return "context ranks divide its tokens in a way that cuDNN is not asked for";
         case NotByCudnn::Length:
+            if (c.mesh.size(c.in(query).placement.dims[1]) > 1)
+                return fmt::format(
+                    "{} tokens of a sequence on each context rank, or half of them, are no multiple of {}, or fewer than {}",
+                    shape.seq, kSeqMultiple, kLeastSeq);
             return fmt::format("sequences of {} tokens are no multiple of {}, or fewer than {}", shape.seq, kSeqMultiple,
                                kLeastSeq);
         case NotByCudnn::HeadDim:
@@ -61,7 +68,8 @@ std::string text_of(const KernelContext& c, size_t query) {
         case NotByCudnn::Workspace: break;
     }
     constexpr double kGib = 1 << 30;
-    const auto needed = static_cast<double>(parts_of(problem_of<T>(c, query), Planned::workspace_bytes).value().bytes);
+    const DividedAttention divided = divided_attention<T>(c, query).value();
+    const auto needed = static_cast<double>(most_bytes(divided, Planned::workspace_bytes, divides(c)).value());
     return fmt::format(
         "cuDNN would need {:.1f} GiB of workspace for one key head and {} tokens, and its limit is {:.0f} GiB. Shorter sequences "
         "need less (training.seq_len), and so do fewer query heads for each key head (model.n_kv_heads)",
@@ -69,19 +77,20 @@ std::string text_of(const KernelContext& c, size_t query) {
 }
 template <GpuKind kind>
 std::string text_of(const KernelContext& c, size_t query) {
-    switch (c.out(0).dtype) {
+    switch (c.in(query).dtype) {
         case Dtype::BF16: return text_of<kind, Bf16>(c, query);
         case Dtype::F16: return text_of<kind, F16>(c, query);
-        default: return fmt::format("cuDNN has no attention in {}", name_of(c.out(0).dtype));
+        default: return fmt::format("cuDNN has no attention in {}", name_of(c.in(query).dtype));
     }
 }
 
 }  // namespace
 
 std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op, int compute_capability) {
-    if (op.kind != "attention" && op.kind != "attention_backward") return "";
+    const int queries = ops::rule(op.kind).queries;
+    if (queries < 0) return "";
     const KernelContext c{mesh, routine, op, 0, 1};
-    const size_t query = op.kind == "attention" ? 0 : 1;
+    const auto query = static_cast<size_t>(queries);
     return of_kind(compute_capability, [&]<GpuKind kind>() { return text_of<kind>(c, query); });
 }
 

@@ -1,4 +1,4 @@
-// CUDA's runtime, cuBLASLt and NCCL on a host without a GPU, by NVIDIA's headers: what tests set and ask beside the vendor's
+// CUDA's runtime, cuBLASLt, cuDNN's attention and NCCL on a host without a GPU, by NVIDIA's headers: what tests set and ask beside the vendor's
 // calls. Asynchronous work runs late and in any order that streams, events and graphs allow (device/scheduler.h); a seed chooses
 // it. A call that the documentation does not allow is refused, and `refusal()` says why. The calls are thread-safe; `reset` and
 // the settings are not: they are for a time when no other thread makes a call.
@@ -69,6 +69,10 @@ void set_pinned_limit(int64_t bytes);
 void set_epilogue_without_algorithm(uint32_t epilogue);
 // A product by the algorithm that its heuristics name first takes so much longer than by the others, which sum in other orders.
 void set_first_algorithm_us(int64_t us);
+
+// A backward of cuDNN's attention with more scores, in all heads, asks for more than 1 GiB of workspace. At first none does. Programs
+// are compiled by this, so that `reset` leaves it as it is.
+void set_most_scores_of_attention(int64_t scores);
 
 // How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.
 void allow_ranks_per_device(int count);

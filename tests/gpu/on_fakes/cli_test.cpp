@@ -133,6 +133,8 @@ TEST_F(CliGpu, IsMeasuredAndPlannedFor) {
     const Finished bench = on_gpu("bench --kernels cuda --quick --seconds 1 --out gpu.toml --json");
     ASSERT_EQ(bench.code, 0) << bench.err;
     EXPECT_GT(bench.json()["kernels"].get<int>(), 100);
+    for (const char* block : {"cudnn.attention_block", "cudnn.attention_block_backward", "gpu.attention_block"})
+        EXPECT_TRUE(has(scratch.read("gpu.toml"), std::string("\"") + block + "\"")) << block;
     scratch.write("r.toml", training_recipe(2, kGpu));
     // The memory of the fakes is less than their GPU says.
     const std::string memory = " --cluster.memory_gib_per_rank 1 --cluster.reserve_gib_per_rank 0";

@@ -1,6 +1,7 @@
 // Kernels on the emulator are given to the streams of the fake.
 // LOCKSTEP_FAKE_COMPUTE_CAPABILITY: of the device, instead of an H100's.
 // LOCKSTEP_FAKE_FIRST_ALGORITHM_US: by which cuBLASLt's first algorithm is slower than others.
+// LOCKSTEP_FAKE_MOST_SCORES: of a backward of attention that asks cuDNN for at most 1 GiB of workspace.
 #include <cstdlib>
 
 #include "base/error.h"
@@ -23,6 +24,8 @@ namespace {
     }
     if (const char* const us = std::getenv("LOCKSTEP_FAKE_FIRST_ALGORITHM_US"))
         fakes::cuda::set_first_algorithm_us(std::atoi(us));
+    if (const char* const scores = std::getenv("LOCKSTEP_FAKE_MOST_SCORES"))
+        fakes::cuda::set_most_scores_of_attention(std::atoll(scores));
     return true;
 }();
 

@@ -19,7 +19,7 @@
 
 namespace lockstep::testing {
 
-// With the kernels of the module, but for those of these ops.
+// With the kernels of the module, but for those of these ops; without cuDNN's, which have a test of their own.
 inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe, const std::set<std::string>& without = {},
                                          compile::CompileOptions options = {}) {
     static const std::vector<const std::vector<kernels::Registered>*> all = [] {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 #include <tuple>
 
@@ -20,7 +21,8 @@ std::string title(const AttentionProblem& p) {
     return "batch" + std::to_string(s.batch) + "_seq" + std::to_string(s.seq) + "_heads" + std::to_string(s.kv_heads) + "x" +
            std::to_string(s.group) + "_dim" + std::to_string(s.head_dim) + "_window" + std::to_string(s.window) +
            (p.any_order ? "_any" : "") + (p.row_kv_heads > 0 ? "_of" + std::to_string(p.row_kv_heads) : "") +
-           (s.packed ? "_rows" : "") + (p.type == Dtype::BF16 ? "_bf16" : "_f16");
+           (s.packed ? "_rows" : "") + (s.kv_seq != s.seq ? "_keys" + std::to_string(s.kv_seq) : "") + (p.causal ? "" : "_all") +
+           (p.row_seq > 0 ? "_rows" + std::to_string(p.row_seq) : "") + (p.type == Dtype::BF16 ? "_bf16" : "_f16");
 }
 
 AttentionProblem problem(Dtype type, int64_t batch, int64_t seq, int64_t kv_heads, int64_t group, int64_t head_dim,
@@ -35,6 +37,11 @@ AttentionProblem of_rows(AttentionProblem p, int64_t row_kv_heads) {
 // Queries, keys and values in one row, and their gradients.
 AttentionProblem in_rows(AttentionProblem p) {
     p.shape.packed = true;
+    return p;
+}
+// Of a ring's block, or of gathered keys: other keys than queries, and only some rows of the tensors.
+AttentionProblem of_block(AttentionProblem p, int64_t keys, bool causal, int64_t row_seq, int64_t row_kv_seq) {
+    p.shape.kv_seq = keys, p.causal = causal, p.row_seq = row_seq, p.row_kv_seq = row_kv_seq;
     return p;
 }
 AttentionProblem in_any_order(AttentionProblem p) {
@@ -77,6 +84,17 @@ const AttentionProblem kProblems[] = {
     in_rows(problem(Dtype::BF16, 2, 512, 4, 1, 72)),
     in_any_order(in_rows(problem(Dtype::BF16, 2, 8192, 8, 4, 128))),
     in_any_order(in_rows(of_rows(problem(Dtype::BF16, 1, 8192, 1, 4, 128), 8))),
+    of_block(problem(Dtype::BF16, 2, 512, 2, 2, 128), 256, false, 512, 512),
+    of_block(problem(Dtype::BF16, 2, 256, 2, 2, 128), 512, false, 512, 512),
+    of_block(problem(Dtype::F16, 2, 256, 2, 1, 64), 256, false, 256, 256),
+    of_block(problem(Dtype::BF16, 1, 256, 2, 2, 128), 1024, true, 512, 2048),
+    of_block(problem(Dtype::BF16, 2, 200, 2, 1, 64), 1000, true, 400, 1600),
+    of_block(of_rows(problem(Dtype::BF16, 1, 4096, 1, 4, 128), 8), 16384, true, 32768, 32768),
+    of_block(of_rows(problem(Dtype::BF16, 1, 4096, 1, 4, 128), 8), 32768, false, 32768, 32768),
+    in_any_order(of_block(problem(Dtype::BF16, 1, 256, 2, 2, 128), 1024, true, 512, 2048)),
+    in_any_order(of_block(problem(Dtype::BF16, 2, 512, 2, 2, 128), 256, false, 512, 512)),
+    of_block(problem(Dtype::BF16, 1, 72, 2, 2, 72), 360, false, 72, 360),
+    of_block(problem(Dtype::BF16, 1, 72, 1, 1, 72), 360, true, 72, 360),
 };
 
 struct Device {
@@ -127,6 +145,12 @@ constexpr Device kOthersOfRows[] = {{"a100", 80}, {"b200", 100}};
 INSTANTIATE_TEST_SUITE_P(Rows, AttentionPlans,
                          ::testing::Combine(::testing::ValuesIn(kOthersOfRows),
                                             ::testing::Values(kProblems[24], kProblems[26], kProblems[28])),
+                         name_of);
+
+// Of rings and of gathered keys.
+INSTANTIATE_TEST_SUITE_P(Blocks, AttentionPlans,
+                         ::testing::Combine(::testing::ValuesIn(kOthersOfRows),
+                                            ::testing::ValuesIn(std::begin(kProblems) + 35, std::end(kProblems))),
                          name_of);
 
 TEST(AttentionPlansText, NamesTheVersion) {
