@@ -422,14 +422,21 @@ void FlatValues::compute(const Op& op) {
         return give(op, 0, {name_of(StateRole::TargetCount), -1, -1, -1, ascending(out.placement.partial)});
     if (multiplies && op.in.size() == 2 && is(0, name_of(StateRole::InverseCount)) && is(1, name_of(StateRole::LossScale)))
         return give(op, 0, {name_of(StateRole::LossSeed)});
-    for (size_t i = 0; i < op.in.size() && wrong_.empty(); ++i) {
-        const FlatValue &v = operand(op, i), &first = operand(op, 0);
-        const bool is_matrix = (v.what == kDirection || v.what == kOrthogonal) && v.member >= 0;
-        require(is_matrix && v.segment == first.segment && v.member == first.member,
-                fmt::format("computes with {}, which nothing at the end of a step does", text_of(p_, v)));
-    }
-    for (size_t i = 0; i < op.out.size() && wrong_.empty(); ++i)
-        give(op, i, {kOrthogonal, operand(op, 0).segment, operand(op, 0).member});
+    const FlatValue& v = operand(op, 0);
+    if (v.what == kDirection && v.member >= 0) return orthogonalize(op);
+    fail(fmt::format("computes with {}, which nothing at the end of a step does", text_of(p_, v)));
+}
+
+// All ops that stand for it at once.
+void FlatValues::orthogonalize(const Op& op) {
+    const FlatValue v = operand(op, 0);
+    const Orthogonalized made = orthogonalized(r_, op_);
+    if (!made.wrong.empty()) return fail(made.wrong);
+    if (!iteration_) iteration_ = made;
+    require(made.steps == iteration_->steps && made.matches_rms == iteration_->matches_rms,
+            "a matrix has another number of steps, or another kind of factor, than the one before it");
+    op_ += made.ops - 1;
+    values_[static_cast<size_t>(made.result)] = {kOrthogonal, v.segment, v.member};
 }
 
 }  // namespace lockstep::check

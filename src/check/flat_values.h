@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "check/flat_value.h"
+#include "check/orthogonal.h"
 #include "ir/program.h"
 
 namespace lockstep::check {
@@ -69,6 +71,7 @@ private:
     void update_loss_scale(const ir::Op& op);
     void inverse_count(const ir::Op& op);
     void compute(const ir::Op& op);
+    void orthogonalize(const ir::Op& op);
 
     FlatValue moment(const ir::Op& op, size_t i, int segment, std::string_view name);
     int64_t islands() const;
@@ -80,7 +83,8 @@ private:
     const ir::AxisList all_, world_;
     std::vector<FlatValue> values_;
     std::vector<std::vector<FlatValue>> added_;
-    std::vector<size_t> last_read_;  // by tensor: the last op that reads it
+    std::vector<size_t> last_read_;            // by tensor: the last op that reads it
+    std::optional<Orthogonalized> iteration_;  // of the first matrix
     size_t op_ = 0;
     std::string wrong_;
 };

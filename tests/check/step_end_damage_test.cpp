@@ -391,7 +391,25 @@ const EndDamage kEndDamages[] = {
             op.in = {maker_of(scale->in[0])->in.back()};
             return true;
         }),
-     "makes what nobody reads"},
+     "is not as Newton and Schulz's iteration has it"},
+    {"ACoefficientOfTheIterationIsAnother", kMuon,
+     in(RoutineKind::Update, "scale",
+        [](Program&, Routine&, Op& op) { return op.number("c") == 3.4445 && (op.attrs["c"] = 3.4, true); }),
+     "is not as Newton and Schulz's iteration has it"},
+    {"AMatrixIsNotDividedByItsNorm", kMuon,
+     in(RoutineKind::Update, "unary",
+        [](Program&, Routine&, Op& op) {
+            op.attrs = {{"fn", "silu"}};
+            return true;
+        }),
+     "op 1 of 49 is not as Newton and Schulz's iteration has it"},
+    {"AMatrixIsScaledOtherwise", kMuon,
+     in(RoutineKind::Update, "scale",
+        [](Program&, Routine& r, Op& op) {
+            const bool is_last = &op + 1 < r.ops.data() + r.ops.size() && (&op + 1)->kind == "reshape";
+            return is_last && (op.attrs["c"] = 1.1 * op.number("c"), true);
+        }),
+     "is no factor of a matrix of"},
     {"MuonsMomentumIsNotSaved", kMuon,
      [](Program& p) {
          for (ir::State& s : p.states) {
