@@ -391,7 +391,7 @@ const EndDamage kEndDamages[] = {
             op.in = {maker_of(scale->in[0])->in.back()};
             return true;
         }),
-     "is not as Newton and Schulz's iteration has it"},
+     "holds nothing, which is of no segment"},
     {"ACoefficientOfTheIterationIsAnother", kMuon,
      in(RoutineKind::Update, "scale",
         [](Program&, Routine&, Op& op) { return op.number("c") == 3.4445 && (op.attrs["c"] = 3.4, true); }),
@@ -399,10 +399,11 @@ const EndDamage kEndDamages[] = {
     {"AMatrixIsNotDividedByItsNorm", kMuon,
      in(RoutineKind::Update, "unary",
         [](Program&, Routine&, Op& op) {
-            op.attrs = {{"fn", "silu"}};
+            op.attrs["fn"] = "silu";
+            op.attrs.erase("eps");
             return true;
         }),
-     "op 1 of 49 is not as Newton and Schulz's iteration has it"},
+     "op 1 of 64 is not as Newton and Schulz's iteration has it"},
     {"AMatrixIsScaledOtherwise", kMuon,
      in(RoutineKind::Update, "scale",
         [](Program&, Routine& r, Op& op) {
