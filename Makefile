@@ -2,6 +2,7 @@
 # `make help` lists the others.
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
+DAMAGES ?= 40
 DAMAGES ?= 1000
 PREFIX ?= /usr/local
 SECONDS ?= 60
@@ -12,7 +13,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle gpu-architectures large build-cost format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash damages fuzz fuzz-inputs sanitize valgrind hip gpu-bundle gpu-architectures large build-cost format lint clean help configure
 
 demo:                 ## two minutes of training, from text on this machine; a first build is for this machine's processor only
 	scripts/install_dependencies.sh
@@ -184,6 +185,10 @@ fuzz: configure       ## random layouts against one rank
 	$(build)
 	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
 	LOCKSTEP_DRAWS=$(DRAWS) ctest --test-dir build/release -R EquivalenceMpi --verbose
+
+damages: configure    ## damaged programs: none that check accepts may train something else; DAMAGES of each kind
+	$(build) --target lockstep_tests
+	LOCKSTEP_DAMAGES=$(DAMAGES) build/release/tests/lockstep_tests --gtest_filter='Meaning.What*'
 
 fuzz-inputs:          ## every parser of a user's file under libFuzzer, address and undefined-behaviour sanitizer, SECONDS each; clang
 	scripts/install_dependencies.sh clang libclang-rt-dev

@@ -71,38 +71,22 @@ bool has_meaning(const std::string& key) {
     return true;
 }
 
-std::string change_number(Program& p, Random& random, Of of, double (*change)(double)) {
-    const auto numbers = [](const Op& op) {
+// A number (double) or an integer (int64_t) of an op becomes another.
+template <class T>
+std::string change_value(Program& p, Random& random, Of of, T (*change)(T)) {
+    const auto keys_of = [](const Op& op) {
         std::vector<std::string> keys;
         for (const auto& [key, value] : op.attrs) {
-            if (has_meaning(key) && std::holds_alternative<double>(value)) keys.push_back(key);
+            if (has_meaning(key) && std::holds_alternative<T>(value)) keys.push_back(key);
         }
         return keys;
     };
-    const auto place = choose(p, random, of, [&](const Routine&, const Op& op) { return !numbers(op).empty(); });
+    const auto place = choose(p, random, of, [&](const Routine&, const Op& op) { return !keys_of(op).empty(); });
     if (!place) return "";
-    const std::vector<std::string> keys = numbers(place->at());
+    const std::vector<std::string> keys = keys_of(place->at());
     const std::string& key = keys[random() % keys.size()];
-    double& value = std::get<double>(place->at().attrs[key]);
-    const double before = value;
-    value = change(value);
-    return fmt::format("{} = {} instead of {} at {}", key, value, before, place->text());
-}
-
-std::string change_integer(Program& p, Random& random, Of of, int64_t (*change)(int64_t)) {
-    const auto integers = [](const Op& op) {
-        std::vector<std::string> keys;
-        for (const auto& [key, value] : op.attrs) {
-            if (has_meaning(key) && std::holds_alternative<int64_t>(value)) keys.push_back(key);
-        }
-        return keys;
-    };
-    const auto place = choose(p, random, of, [&](const Routine&, const Op& op) { return !integers(op).empty(); });
-    if (!place) return "";
-    const std::vector<std::string> keys = integers(place->at());
-    const std::string& key = keys[random() % keys.size()];
-    int64_t& value = std::get<int64_t>(place->at().attrs[key]);
-    const int64_t before = value;
+    T& value = std::get<T>(place->at().attrs[key]);
+    const T before = value;
     value = change(value);
     return fmt::format("{} = {} instead of {} at {}", key, value, before, place->text());
 }
@@ -354,10 +338,10 @@ const std::vector<Damage>& all_damages() {
                 out.push_back({prefix + name, [of = of, apply](Program& p, Random& r) { return apply(p, r, of); }});
             };
             const auto number = [&](const std::string& name, double (*change)(double)) {
-                add(name, [change](Program& p, Random& r, Of o) { return change_number(p, r, o, change); });
+                add(name, [change](Program& p, Random& r, Of o) { return change_value<double>(p, r, o, change); });
             };
             const auto integer = [&](const std::string& name, int64_t (*change)(int64_t)) {
-                add(name, [change](Program& p, Random& r, Of o) { return change_integer(p, r, o, change); });
+                add(name, [change](Program& p, Random& r, Of o) { return change_value<int64_t>(p, r, o, change); });
             };
             number("a number is a tenth larger", [](double x) { return x == 0 ? 0.1 : 1.1 * x; });
             number("a number has the other sign", [](double x) { return x == 0 ? 1 : -x; });
