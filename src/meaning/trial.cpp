@@ -72,17 +72,26 @@ Lying Runner::lying(const ir::Parameter& x) const {
     return out;
 }
 
-ByRank Runner::parameter(const Trial& trial, const std::string& key) const {
-    Lying whole = lying(*p_.param(key));
-    whole.placement.partial.clear();
-    return cut_up(trial.given.params.at(key), whole);
+const ByRank& Runner::parameter(Trial& trial, const std::string& key) const {
+    const auto [known, is_new] = trial.params.try_emplace(key);
+    if (is_new) {
+        Lying whole = lying(*p_.param(key));
+        whole.placement.partial.clear();
+        known->second = cut_up(trial.given.params.at(key), whole);
+    }
+    return known->second;
+}
+
+const ByRank& Runner::part_of(Trial& trial, PortRole role, const Array& whole, const ir::Placement& placement) const {
+    const auto [known, is_new] = trial.parts.try_emplace({role, placement.dims});
+    if (is_new) known->second = cut_up(whole, {small_.mesh(), whole.sizes, placement});
+    return known->second;
 }
 
 std::string Runner::bring(Trial& trial, const ir::Call& call) {
     Machine& m = machine(call.routine);
     const ir::Routine& r = m.routine();
     const auto set = [&](size_t t, const ByRank& parts, int64_t slice) {
-        const Lying to = lying(r, r.tensors[t]);
         const int64_t n = ir::local_elements(small_.mesh(), r, r.tensors[t]);
         for (int64_t rank = 0; rank < m.ranks(); ++rank) {
             const Values& all = parts[static_cast<size_t>(rank)];
@@ -113,15 +122,17 @@ std::string Runner::bring(Trial& trial, const ir::Call& call) {
                         trial.gradients[key] = cut_up(filled(trial.given.params.at(key).sizes, Trial::kBefore), lying(*x));
                         if (binding.fresh) trial.begun.insert(key);
                     }
-                    const ByRank one = port.kind == PortKind::Params ? parameter(trial, key) : trial.gradients.at(key);
+                    const ByRank& one = port.kind == PortKind::Params ? parameter(trial, key) : trial.gradients.at(key);
                     for (size_t k = 0; k < parts.size(); ++k) parts[k].insert(parts[k].end(), one[k].begin(), one[k].end());
                 }
+                if (static_cast<int64_t>(parts[0].size()) != ir::local_elements(small_.mesh(), r, tensor))
+                    return fmt::format("reads {} in other sizes than it has", tensor.name);
                 wrong = set(t, parts, 0);
                 break;
             case PortKind::Input: {
                 const auto it = trial.given.inputs.find(port.role);
                 if (it == trial.given.inputs.end()) return fmt::format("reads {}, which nobody supplies", port.name);
-                wrong = set(t, cut_up(it->second, {small_.mesh(), it->second.sizes, tensor.placement}), slice.index);
+                wrong = set(t, part_of(trial, port.role, it->second, tensor.placement), slice.index);
                 break;
             }
             case PortKind::Value:
@@ -134,7 +145,7 @@ std::string Runner::bring(Trial& trial, const ir::Call& call) {
                     wrong = set(t, it->second, slice.index);
                 } else if (port.role == PortRole::X || port.role == PortRole::DY) {
                     const Array& from = port.role == PortRole::X ? trial.given.inputs.at(PortRole::X) : trial.dy;
-                    wrong = set(t, cut_up(from, {small_.mesh(), from.sizes, tensor.placement}), slice.index);
+                    wrong = set(t, part_of(trial, port.role, from, tensor.placement), slice.index);
                 } else {
                     return fmt::format("reads {} from {}, where no call of the block has put it", tensor.name,
                                        p_.buffers[static_cast<size_t>(binding.buffer)].name);

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "meaning/arrays.h"
@@ -28,6 +29,10 @@ struct Trial {
     std::map<std::string, ByRank> gradients;                 // by key, as parameters lie
     std::map<std::tuple<int, int, int64_t>, ByRank> values;  // by role, or -1; buffer; place in it
     std::map<ir::StateId, ByRank> states;
+
+    // What has been cut up, as many calls read the same.
+    std::map<std::pair<ir::PortRole, std::vector<mesh::AxisList>>, ByRank> parts;
+    std::map<std::string, ByRank> params;
 };
 
 class Runner {
@@ -48,10 +53,12 @@ private:
     };
     Machine& machine(int routine);
     std::string bring(Trial& trial, const ir::Call& call);
+    // What the ranks hold of an array that the trial gives, and of a parameter.
+    const ByRank& part_of(Trial& trial, ir::PortRole role, const Array& whole, const ir::Placement& placement) const;
+    const ByRank& parameter(Trial& trial, const std::string& key) const;
     void take(Trial& trial, const ir::Call& call);
     Lying lying(const ir::Routine& r, const ir::Tensor& t) const;
     Lying lying(const ir::Parameter& x) const;
-    ByRank parameter(const Trial& trial, const std::string& key) const;
 
     const ir::Program& p_;
     const Small& small_;
