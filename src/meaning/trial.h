@@ -41,16 +41,12 @@ public:
 
     // Empty, or what a call finds wrong.
     std::string run(const std::vector<const ir::Call*>& calls, Trial& trial);
-    // The whole of what the calls left of a role; nothing if they left nothing. Empty message or what is wrong.
+    // The whole of what the calls left of a role, of a gradient or of a state with one value. Empty, or what is wrong with it.
     std::string result(const Trial& trial, ir::PortRole role, const std::vector<int64_t>& sizes, Array& out) const;
     std::string gradient(const Trial& trial, const std::string& key, const std::vector<int64_t>& sizes, Array& out) const;
     std::string sum(const Trial& trial, ir::StateId state, double& out) const;
 
 private:
-    struct Port {
-        const ir::Call* call;
-        int index;
-    };
     Machine& machine(int routine);
     std::string bring(Trial& trial, const ir::Call& call);
     // What the ranks hold of an array that the trial gives, and of a parameter.
