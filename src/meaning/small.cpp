@@ -133,12 +133,14 @@ Small::Small(const ir::Program& p, const std::vector<int>& routines)
     const auto longest = [&](DimRole role) { return parts.contains(role) ? parts.at(role).rbegin()->first : -1; };
     const bool is_ambiguous = longest(DimRole::Hidden) == longest(DimRole::HeadDim);
     const std::set<int64_t> counted = counts_of_norms(p, routines);
-    for (auto& [role, sizes] : parts) {
+    for (const auto& of_class : parts) {
+        const DimRole role = of_class.first;
+        const std::map<int64_t, int64_t>& sizes = of_class.second;
         Class c;
         for (const auto& [size, divisor] : sizes) c.whole = std::max(c.whole, size);
         c.is_padded = padded.contains(role);
         const int64_t chunks = role == DimRole::Seq && p.head_tail > 1 ? 2 * p.head_tail : 1;
-        const auto fits = [&, role = role](int64_t n) {
+        const auto fits = [&](int64_t n) {
             if (n % chunks != 0) return false;
             return std::all_of(sizes.begin(), sizes.end(), [&](const auto& part) {
                 const auto& [size, divisor] = part;

@@ -333,9 +333,10 @@ using OfOps = std::string (*)(Program&, Random&, Of);
 const std::vector<Damage>& all_damages() {
     static const std::vector<Damage> all = [] {
         std::vector<Damage> out;
-        for (const auto& [of, prefix] : {std::pair(Of::Blocks, "blocks: "), std::pair(Of::Units, "units: ")}) {
+        for (const Of of : {Of::Blocks, Of::Units}) {
+            const std::string prefix = of == Of::Blocks ? "blocks: " : "units: ";
             const auto add = [&](const std::string& name, std::function<std::string(Program&, Random&, Of)> apply) {
-                out.push_back({prefix + name, [of = of, apply](Program& p, Random& r) { return apply(p, r, of); }});
+                out.push_back({prefix + name, [of, apply](Program& p, Random& r) { return apply(p, r, of); }});
             };
             const auto number = [&](const std::string& name, double (*change)(double)) {
                 add(name, [change](Program& p, Random& r, Of o) { return change_value<double>(p, r, o, change); });
