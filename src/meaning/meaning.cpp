@@ -147,7 +147,7 @@ double dot(const Array& a, const Array& b) {
 }
 double norm(const Array& a) { return std::sqrt(dot(a, a)); }
 
-// Relative differences that rounding and finite differences leave; the latter of the objective, too.
+// Relative differences that rounding and finite differences leave; the latter of the terms of the objective, too.
 constexpr double kForward = 1e-9, kBackward = 1e-6, kRounding = 1e-10;
 
 // One block of one program.
@@ -220,20 +220,24 @@ private:
         return apart <= kForward ? "" : fmt::format("the result differs from the model's by {:.2g} of it", apart);
     }
 
-    // What backward computes the gradients of.
-    double objective(const Trial& trial, int64_t instance, const Given& given) {
+    // What backward computes the gradients of, and how large the terms are of which it is the sum.
+    struct Objective {
+        double value = 0, terms = 0;
+    };
+    Objective objective(const Trial& trial, int64_t instance, const Given& given) {
         const Array y = trains_.run(given, instance);
-        if (!trains_.ends_in_logits()) return dot(y, trial.dy);
+        if (!trains_.ends_in_logits()) return {dot(y, trial.dy), norm(y) * norm(trial.dy)};
         const bool scaled = p_.state(StateRole::LossSeed) >= 0;
-        return trial.scalars.at(scaled ? StateRole::LossSeed : StateRole::InverseCount) *
-               loss_of(y, given.inputs.at(PortRole::Targets)).sum;
+        const double loss = trial.scalars.at(scaled ? StateRole::LossSeed : StateRole::InverseCount) *
+                            loss_of(y, given.inputs.at(PortRole::Targets)).sum;
+        return {loss, std::abs(loss)};
     }
     // Its change along a direction in which `of` moves: the derivative of the polynomial through four values.
     double slope(const Trial& trial, int64_t instance, Given& given, Array& of, const Array& direction) {
         const auto at = [&](double h) {
             const Array before = of;
             for (size_t i = 0; i < of.values.size(); ++i) of.values[i] += h * direction.values[i];
-            const double value = objective(trial, instance, given);
+            const double value = objective(trial, instance, given).value;
             of = before;
             return value;
         };
@@ -247,7 +251,7 @@ private:
         const Array direction = drawn("along " + name, of.sizes, size);
         const double is = dot(gradient, direction), should = slope(trial, instance, given, of, direction);
         const double scale = std::abs(is) + std::abs(should) + size * norm(gradient);
-        if (std::abs(is - should) <= kBackward * scale + kRounding * std::abs(objective(trial, instance, given))) return "";
+        if (std::abs(is - should) <= kBackward * scale + kRounding * objective(trial, instance, given).terms) return "";
         return fmt::format("the gradient of {} is not the derivative: {:.9g} along a drawn direction, where the model has {:.9g}",
                            name, is, should);
     }
