@@ -16,9 +16,14 @@ struct Array {
 
 using ByRank = std::vector<Values>;
 
+// An array of one value everywhere.
+Array filled(std::vector<int64_t> sizes, double value);
+// Of the whole tensor.
+std::vector<int64_t> sizes_of(const ir::Routine& routine, const ir::Tensor& tensor);
+
 // How a tensor of these sizes lies on the ranks of a mesh.
 struct Lying {
-    const mesh::Mesh& mesh;
+    const mesh::Mesh* mesh;
     std::vector<int64_t> sizes;
     ir::Placement placement;
 };

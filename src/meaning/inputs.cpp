@@ -10,12 +10,9 @@ namespace lockstep::meaning {
 using ir::PortRole;
 
 Array drawn(std::string_view name, std::vector<int64_t> sizes, double std) {
-    Array out{std::move(sizes), {}};
-    size_t n = 1;
-    for (const int64_t s : out.sizes) n *= static_cast<size_t>(s);
-    out.values.resize(n);
+    Array out = filled(std::move(sizes), 0);
     const uint64_t stream = hash_name(name);
-    for (size_t i = 0; i < n; ++i) out.values[i] = std * normal_draw(stream, i);
+    for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = std * normal_draw(stream, i);
     return out;
 }
 
@@ -43,7 +40,7 @@ std::vector<int64_t> positions_of(int64_t seq, const InputOptions& o) {
 std::map<PortRole, Array> inputs_of(int64_t batch, int64_t seq, const InputOptions& o) {
     std::map<PortRole, Array> all;
     for (const PortRole role : {PortRole::Ids, PortRole::Targets, PortRole::Positions, PortRole::Documents, PortRole::Noise})
-        all[role] = {{batch, seq}, Values(static_cast<size_t>(batch * seq))};
+        all[role] = filled({batch, seq}, 0);
     const std::vector<int64_t> positions = o.positions > 0 ? std::vector<int64_t>() : positions_of(seq, o);
     for (int64_t b = 0; b < batch; ++b) {
         const int64_t second = o.one_document || b % 2 == 1 ? seq : (seq + 1) / 2;  // where the second document begins

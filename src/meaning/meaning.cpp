@@ -15,6 +15,7 @@
 #include "base/parallel.h"
 #include "meaning/inputs.h"
 #include "meaning/trial.h"
+#include "models/model.h"
 
 namespace lockstep::meaning {
 namespace {
@@ -160,8 +161,8 @@ public:
 
     std::string of(const Way& way) {
         const bool trains = way.entry == EntryKind::Train;
-        ModelBlock evaluates(model_, small_, false);
-        ModelBlock& block = trains ? trains_ : evaluates;
+        if (!trains && !evaluates_) evaluates_.emplace(model_, small_, false);
+        ModelBlock& block = trains ? trains_ : *evaluates_;
         Trial trial;
         trial.given = given_;
         trial.scalars = {{StateRole::InverseCount, 0.37}, {StateRole::LossSeed, 0.59}};
@@ -196,8 +197,7 @@ private:
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0) continue;
             const ir::Port& port = r.ports[static_cast<size_t>(t.port)];
-            std::vector<int64_t> sizes;
-            for (const ir::DimId d : t.dims) sizes.push_back(r.dims[static_cast<size_t>(d)].size);
+            const std::vector<int64_t> sizes = sizes_of(r, t);
             // A stream so small that the epsilon of a norm counts.
             if (port.kind == ir::PortKind::Params) given_.params[t.source] = drawn(t.source, sizes, 0.3);
             if (port.role == PortRole::X) given_.inputs[PortRole::X] = drawn("x", sizes, 0.05);
@@ -278,6 +278,7 @@ private:
     const Small small_;
     const ir::Routine& model_;
     ModelBlock trains_;
+    std::optional<ModelBlock> evaluates_;
     Runner runner_;
     Given given_;
 };
@@ -360,7 +361,8 @@ std::string wrong_subject(const Subject& s, const models::Model& model) {
 
 }  // namespace
 
-std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const models::Model& model) {
+std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const compile::Config& config) {
+    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;
     for (size_t r = 0; r < ranks.size(); ++r) {

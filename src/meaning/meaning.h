@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "compile/config.h"
 #include "ir/program.h"
-#include "models/model.h"
 
 namespace lockstep::meaning {
 
-// Empty, or the first thing wrong: rank, call and what differs. ranks: as check::prove takes them, accepted by it.
-std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const models::Model& model);
+// Empty, or the first thing wrong: rank, call and what differs. ranks: of this configuration, as check::prove takes them; it has
+// accepted them.
+std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const compile::Config& config);
 
 }  // namespace lockstep::meaning

@@ -20,12 +20,6 @@ ir::TensorId in_port(const ir::Routine& r, ir::PortRole role) {
     return port < 0 ? -1 : r.port_tensors(port).at(0);
 }
 
-std::vector<int64_t> sizes_of(const ir::Routine& r, ir::TensorId t) {
-    std::vector<int64_t> sizes;
-    for (const ir::DimId d : r.tensors[static_cast<size_t>(t)].dims) sizes.push_back(r.dims[static_cast<size_t>(d)].size);
-    return sizes;
-}
-
 }  // namespace
 
 ModelBlock::ModelBlock(const ir::Routine& routine, const Small& small, bool drops)
@@ -46,7 +40,7 @@ Array ModelBlock::run(const Given& given, int64_t instance) {
         machine_.set(static_cast<ir::TensorId>(t), 0, array.values);
     }
     machine_.run(instance, std::vector<bool>(r.ports.size(), true));
-    return {sizes_of(r, result_), machine_.get(result_, 0)};
+    return {sizes_of(r, r.tensors[static_cast<size_t>(result_)]), machine_.get(result_, 0)};
 }
 
 Loss loss_of(const Array& logits, const Array& targets) {

@@ -17,18 +17,6 @@ using ir::PortRole;
 
 namespace {
 
-std::vector<int64_t> sizes_of(const std::vector<ir::Dim>& dims) {
-    std::vector<int64_t> sizes;
-    for (const ir::Dim& d : dims) sizes.push_back(d.size);
-    return sizes;
-}
-
-Array filled(std::vector<int64_t> sizes, double value) {
-    int64_t n = 1;
-    for (const int64_t s : sizes) n *= s;
-    return {std::move(sizes), Values(static_cast<size_t>(n), value)};
-}
-
 std::tuple<int, int, int64_t> role_key(PortRole role) { return {static_cast<int>(role), -1, 0}; }
 
 // A port whose calls take slices, and others: which slice is the call's, and where its bytes begin apart from that.
@@ -50,18 +38,13 @@ Machine& Runner::machine(int routine) {
     return *m;
 }
 
-Lying Runner::lying(const ir::Routine& r, const ir::Tensor& t) const {
-    std::vector<int64_t> sizes;
-    for (const ir::DimId d : t.dims) sizes.push_back(r.dims[static_cast<size_t>(d)].size);
-    return {small_.mesh(), std::move(sizes), t.placement};
-}
+Lying Runner::lying(const ir::Routine& r, const ir::Tensor& t) const { return {&small_.mesh(), sizes_of(r, t), t.placement}; }
 
 // As a gradient of the parameter lies until it is reduced: partial as its segment says.
 Lying Runner::lying(const ir::Parameter& x) const {
-    std::vector<ir::Dim> dims;
-    for (const ir::Dim& d : x.dims) dims.push_back(small_.of(d));
-    Lying out{small_.mesh(), sizes_of(dims), x.placement};
-    out.placement.dims.resize(dims.size());
+    Lying out{&small_.mesh(), {}, x.placement};
+    for (const ir::Dim& d : x.dims) out.sizes.push_back(small_.of(d).size);
+    out.placement.dims.resize(x.dims.size());
     for (const ir::Unit& u : p_.units) {
         for (const ir::Segment& s : u.segments) {
             const bool has =
@@ -84,7 +67,7 @@ const ByRank& Runner::parameter(Trial& trial, const std::string& key) const {
 
 const ByRank& Runner::part_of(Trial& trial, PortRole role, const Array& whole, const ir::Placement& placement) const {
     const auto [known, is_new] = trial.parts.try_emplace({role, placement.dims});
-    if (is_new) known->second = cut_up(whole, {small_.mesh(), whole.sizes, placement});
+    if (is_new) known->second = cut_up(whole, {&small_.mesh(), whole.sizes, placement});
     return known->second;
 }
 
@@ -191,11 +174,11 @@ void Runner::take(Trial& trial, const ir::Call& call) {
             }
         } else if (port.kind == PortKind::State) {
             trial.states[port.state] = parts;
-            summed_[port.state] = {call.routine, static_cast<ir::TensorId>(t)};
+            trial.sums.insert_or_assign(port.state, lying(r, tensor));
         } else {
             const bool has_role = port.role != PortRole::None;
             const auto key = has_role ? role_key(port.role) : std::tuple(-1, buffer, tensor.offset_bytes + slice.offset);
-            if (has_role) written_[port.role] = {call.routine, static_cast<ir::TensorId>(t)};
+            if (has_role) trial.results.insert_or_assign(port.role, lying(r, tensor));
             ByRank& all = trial.values[key];
             all.resize(parts.size());
             for (size_t k = 0; k < parts.size(); ++k) {
@@ -220,12 +203,10 @@ std::string Runner::run(const std::vector<const ir::Call*>& calls, Trial& trial)
 }
 
 std::string Runner::result(const Trial& trial, PortRole role, const std::vector<int64_t>& sizes, Array& out) const {
-    const auto it = written_.find(role);
-    if (it == written_.end()) return fmt::format("no call gives {}", ir::name_of(role));
-    const ir::Routine& r = machines_.at(it->second.first)->routine();
+    const auto it = trial.results.find(role);
+    if (it == trial.results.end()) return fmt::format("no call gives {}", ir::name_of(role));
     bool differ = false;
-    out =
-        put_together(trial.values.at(role_key(role)), lying(r, r.tensors[static_cast<size_t>(it->second.second)]), sizes, differ);
+    out = put_together(trial.values.at(role_key(role)), it->second, sizes, differ);
     return differ ? fmt::format("ranks disagree about {}", ir::name_of(role)) : "";
 }
 
@@ -241,11 +222,10 @@ std::string Runner::gradient(const Trial& trial, const std::string& key, const s
 }
 
 std::string Runner::sum(const Trial& trial, ir::StateId state, double& out) const {
-    const auto it = summed_.find(state);
-    if (it == summed_.end()) return fmt::format("no call adds to {}", p_.states[static_cast<size_t>(state)].full_name());
-    const ir::Routine& r = machines_.at(it->second.first)->routine();
+    const auto it = trial.sums.find(state);
+    if (it == trial.sums.end()) return fmt::format("no call adds to {}", p_.states[static_cast<size_t>(state)].full_name());
     bool differ = false;
-    out = put_together(trial.states.at(state), lying(r, r.tensors[static_cast<size_t>(it->second.second)]), {}, differ).values[0];
+    out = put_together(trial.states.at(state), it->second, {}, differ).values[0];
     return differ ? fmt::format("ranks disagree about {}", p_.states[static_cast<size_t>(state)].full_name()) : "";
 }
 

@@ -29,6 +29,8 @@ struct Trial {
     std::map<std::string, ByRank> gradients;                 // by key, as parameters lie
     std::map<std::tuple<int, int, int64_t>, ByRank> values;  // by role, or -1; buffer; place in it
     std::map<ir::StateId, ByRank> states;
+    std::map<ir::PortRole, Lying> results;  // the roles among the values, and how they lie
+    std::map<ir::StateId, Lying> sums;      // the same of states
 
     // What has been cut up, as many calls read the same.
     std::map<std::pair<ir::PortRole, std::vector<mesh::AxisList>>, ByRank> parts;
@@ -58,9 +60,7 @@ private:
 
     const ir::Program& p_;
     const Small& small_;
-    std::map<int, std::unique_ptr<Machine>> machines_;              // by routine
-    std::map<ir::PortRole, std::pair<int, ir::TensorId>> written_;  // routine and tensor that wrote a role
-    std::map<ir::StateId, std::pair<int, ir::TensorId>> summed_;
+    std::map<int, std::unique_ptr<Machine>> machines_;  // by routine
 };
 
 }  // namespace lockstep::meaning

@@ -8,7 +8,6 @@
 #include "check/check.h"
 #include "compile/memory_report.h"
 #include "meaning/meaning.h"
-#include "models/model.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::planning {
@@ -17,8 +16,7 @@ std::optional<UserError> refusal_of(const compile::Config& config, const compile
                                     const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks(), &options.catalog))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
-    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
-    if (const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model); !wrong.empty())
+    if (const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), config); !wrong.empty())
         throw InternalError("check (meaning): " + wrong);
     if (const int64_t on_host = compiled.host_bytes(); capacity.host_bytes && on_host > *capacity.host_bytes) {
         return UserError("check.host_memory", "checkpoint.async_mode",

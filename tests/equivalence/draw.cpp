@@ -16,7 +16,6 @@
 #include "base/random.h"
 #include "check/check.h"
 #include "meaning/meaning.h"
-#include "models/model.h"
 
 namespace lockstep::testing {
 namespace {
@@ -411,9 +410,7 @@ std::string refusal(const compile::Compiled& compiled) {
 
 std::string refusal(const compile::Recipe& recipe, const compile::Compiled& compiled) {
     if (std::string wrong = refusal(compiled); !wrong.empty()) return wrong;
-    const compile::Config config = compile::config_of(recipe);
-    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
-    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model);
+    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), compile::config_of(recipe));
     return wrong.empty() ? "" : "meaning: " + wrong;
 }
 

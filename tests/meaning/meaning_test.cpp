@@ -8,7 +8,6 @@
 
 #include "kernels/kernel.h"
 #include "meaning/meaning.h"
-#include "models/model.h"
 #include "ops/rule.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/edit.h"
@@ -122,10 +121,26 @@ TEST(Meaning, TargetsAreCountedOverAllRanks) {
     for (const ir::Op& op : begin.ops) {
         if (op.kind == "all_reduce") begin.tensors[static_cast<size_t>(op.in[0])].placement.reduce = ir::Reduce::Max;
     }
-    const compile::Config config = compile::config_of(r);
-    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
-    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), model);
+    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), compile::config_of(r));
     EXPECT_TRUE(has(wrong, "counts[0] in microbatch 0: inv_n becomes ")) << wrong;
+}
+
+// What training gave is no result of validation.
+TEST(Meaning, AWayWithoutAResultIsRefused) {
+    const compile::Recipe r = recipe({{"parallelism.enable_async_tensor_parallel", "true"}});
+    compile::Compiled compiled = testing::compile_recipe(r, testing::Backend::Reference);
+    ir::Program& p = compiled.programs[0];
+    for (ir::Entry& e : p.entries) {
+        if (e.kind != ir::EntryKind::Eval) continue;
+        const auto gives_y = [&](const ir::Call& c) {
+            const ir::Routine& routine = p.routines[static_cast<size_t>(c.routine)];
+            const int y = routine.port(ir::PortRole::Y);
+            return routine.block == "layer" && y >= 0 && routine.ports[static_cast<size_t>(y)].access == ir::Access::Write;
+        };
+        std::erase_if(e.calls, gives_y);
+    }
+    const std::string wrong = meaning::wrong_meaning(compiled.of_ranks(), compile::config_of(r));
+    EXPECT_TRUE(has(wrong, "eval: layer[0] in microbatch 0: no call gives y")) << wrong;
 }
 
 // A kind that is new must be tried: by a reference kernel, by what it stands for, or as a collective. These few are of the end
