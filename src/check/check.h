@@ -14,11 +14,11 @@
 //            once; the norm has the square of each element from one rank; an update reads the weights, the gradient and the
 //            moments of its segment and the step's control; segments of a rule have the same hyperparameters; gathers bring
 //            each segment whole; islands take the mean of their changes; what outlives the run is saved, under the name of what
-//            it is; every forward runs, and an evaluation sums its loss over all ranks; what stands for Muon's `orthogonalize`
-//            is its iteration
+//            it is; every forward runs, and an evaluation sums its loss over all ranks; the ops of Muon's `orthogonalize`
+//            are its iteration
 // for the entries of two consecutive steps (queues join at a step's end, so only the states carry over).
-// Not proved: what the ops of models' routines (Forward, Loss, Backward) mean, which meaning/ tries out, and numbers that stand
-// only once, as the norm at which gradients are clipped.
+// Not proved: what the ops of models' routines (Forward, Loss, Backward) mean, which meaning/ tries out, and numbers that
+// occur once, as the norm at which gradients are clipped.
 #pragma once
 
 #include <optional>

@@ -75,7 +75,7 @@ const std::map<std::string_view, FlatValues::Apply>& FlatValues::known_ops() {
     return known;
 }
 
-// A result that nobody reads stands where another one was meant.
+// Where nobody reads a result, another one was meant.
 void FlatValues::is_of_use(const Op& op) {
     const auto is_read = [&](TensorId t) { return tensor(t).port >= 0 || last_read_[static_cast<size_t>(t)] > op_; };
     require(op.out.empty() || std::any_of(op.out.begin(), op.out.end(), is_read), "makes what nobody reads");
@@ -427,7 +427,7 @@ void FlatValues::compute(const Op& op) {
     fail(fmt::format("computes with {}, which nothing at the end of a step does", text_of(p_, v)));
 }
 
-// All ops that stand for it at once.
+// All of its ops at once.
 void FlatValues::orthogonalize(const Op& op) {
     const FlatValue v = operand(op, 0);
     const Orthogonalized made = orthogonalized(r_, op_);

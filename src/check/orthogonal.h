@@ -1,4 +1,4 @@
-// The ops that stand for an `orthogonalize` (ops/optimizer.cpp), which no kernel serves.
+// The ops into which an `orthogonalize` is expanded (ops/optimizer.cpp), as no kernel serves it.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Orthogonalized {
     bool matches_rms = false;  // optimizer.muon_adjust_lr_fn
 };
 
-// The ops from `first` on, which reads a matrix: are they those of the iteration, on that matrix, and of it alone?
+// The ops from `first` on, which reads a matrix: are they those of the iteration, on that matrix, and on nothing else?
 Orthogonalized orthogonalized(const ir::Routine& routine, size_t first);
 
 }  // namespace lockstep::check

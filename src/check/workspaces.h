@@ -1,4 +1,4 @@
-// What kernels need beside operands and results. Only the catalog of the machine knows it.
+// What kernels need in addition to operands and results. Only the catalog of the machine knows it.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ struct InputOptions {
     int64_t window = 0;         // of attention; 0: none
     bool one_document = false;  // has every sequence one document?
     int64_t head_tail = 1;      // ranks over which sequences are in head-tail order
-    int64_t stride = 1;         // tokens of the program for which one of a small sequence stands
+    int64_t stride = 1;         // tokens of the program for each one of a small sequence
 };
 
 // The loader's, [batch, seq], by role. Positions lie as far apart as those of the program; where there is a window some are just

@@ -31,25 +31,15 @@ const ops::KernelEntry* kernel_of(const mesh::Mesh& mesh, const ir::Routine& r, 
 
 // Until every op has a reference kernel, or is a collective.
 void choose_kernels(const mesh::Mesh& mesh, ir::Routine& r) {
-    for (size_t i = 0; i < r.ops.size();) {
-        ir::Op& op = r.ops[i];
-        if (ops::rule(op.kind).collective) {
-            ++i;
-            continue;
-        }
-        if (const ops::KernelEntry* e = kernel_of(mesh, r, op)) {
-            op.kernel = e->kernel;
-            op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
-            ++i;
-            continue;
-        }
-        ensure(static_cast<bool>(ops::rule(op.kind).expand),
-               fmt::format("meaning: no reference kernel serves {} in {}", op.kind, r.name));
-        const ir::Op composite = op;
-        std::vector<ir::Op> simpler = ops::expanded(r, composite);
-        r.ops.erase(r.ops.begin() + static_cast<long>(i));
-        r.ops.insert(r.ops.begin() + static_cast<long>(i), simpler.begin(), simpler.end());
-    }
+    ops::expand_unserved(r, [&](ir::Op& op) {
+        if (ops::rule(op.kind).collective) return true;
+        const ops::KernelEntry* e = kernel_of(mesh, r, op);
+        ensure(e || ops::rule(op.kind).expand, fmt::format("meaning: no reference kernel serves {} in {}", op.kind, r.name));
+        if (!e) return false;
+        op.kernel = e->kernel;
+        op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
+        return true;
+    });
 }
 
 // A local tensor as [outer, dim, inner], cut along the dim.

@@ -1,6 +1,6 @@
 // Routines of a block at a small size. Which ops there are, in what order, on what and with which attributes stays as it is;
 // dims become as short as the cuts of the program allow, axes of the mesh as short as the ops allow, floats become float64,
-// and composites the simpler ops that they stand for.
+// and composites the simpler ops into which they are expanded.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ public:
     ir::Dim of(ir::Dim dim) const;
     // The same without padding, as a model has it.
     ir::Dim plain(ir::Dim dim) const;
-    // How many elements of the program one of a small dim of this role stands for.
+    // How many elements of the program there are for each one of a small dim of this role.
     int64_t stride(ir::DimRole role) const;
 
     // The routine on these dims. Results that add to a port are made apart, and added by an op of their own.

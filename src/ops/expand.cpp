@@ -79,4 +79,17 @@ private:
 
 std::vector<Op> expanded(Routine& routine, const Op& composite) { return Expander(routine, composite).run(); }
 
+void expand_unserved(Routine& r, FunctionRef<bool(Op&)> serve) {
+    for (size_t i = 0; i < r.ops.size();) {
+        if (serve(r.ops[i])) {
+            ++i;
+            continue;
+        }
+        const Op composite = r.ops[i];
+        std::vector<Op> made = expanded(r, composite);
+        r.ops.erase(r.ops.begin() + static_cast<long>(i));
+        r.ops.insert(r.ops.begin() + static_cast<long>(i), made.begin(), made.end());
+    }
+}
+
 }  // namespace lockstep::ops

@@ -123,7 +123,7 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     return std::nullopt;
 }
 
-// May an op have these sub-axes on both dims? On aligned ones, where it pairs equal blocks or stands for all pairs.
+// May an op have these sub-axes on both dims? On aligned ones, where it pairs equal blocks or means all pairs.
 bool pairs(const Routine& r, const Op& op, DimId a, DimId b, const AxisList& both) {
     const auto root = [&](DimId d) { return r.dims[d].of < 0 ? d : r.dims[d].of; };
     const Sharding& s = rule(op.kind).sharding;

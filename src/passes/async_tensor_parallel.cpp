@@ -309,7 +309,7 @@ void cut(const mesh::Mesh& mesh, Routine& r) {
 
 ir::Program async_tensor_parallel(ir::Program program) {
     for (Routine& r : program.routines) cut(program.mesh, r);
-    return part_routines(std::move(program));  // whose ports then stand in the order in which blocks were made
+    return part_routines(std::move(program));  // whose ports are then in the order in which blocks were made
 }
 
 }  // namespace lockstep::passes

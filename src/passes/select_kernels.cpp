@@ -59,29 +59,22 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
 
 // Expands until every op has a kernel.
 void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
-    for (size_t i = 0; i < r.ops.size();) {
-        Op& op = r.ops[i];
-        if (op.kernel == ir::kDeviceCopy) {
-            ++i;
-            continue;
-        }
+    ops::expand_unserved(r, [&](Op& op) {
+        if (op.kernel == ir::kDeviceCopy) return true;
         if (ops::rule(op.kind).collective) {
-            r.ops[i++].kernel = "comm";
-            continue;
+            op.kernel = "comm";
+            return true;
         }
-        if (const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog)) {
-            op.kernel = e->kernel;
-            op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
-            if (e->in_place && ops::rule(op.kind).memory.in_place >= 0) op.attrs["in_place"] = int64_t{1};
-            ++i;
-            continue;
+        const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog);
+        if (!e) {
+            if (!ops::rule(op.kind).expand) refuse(catalog, r, op);
+            return false;
         }
-        if (!ops::rule(op.kind).expand) refuse(catalog, r, op);
-        const Op composite = op;
-        std::vector<Op> made = ops::expanded(r, composite);
-        r.ops.erase(r.ops.begin() + static_cast<long>(i));
-        r.ops.insert(r.ops.begin() + static_cast<long>(i), made.begin(), made.end());
-    }
+        op.kernel = e->kernel;
+        op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
+        if (e->in_place && ops::rule(op.kind).memory.in_place >= 0) op.attrs["in_place"] = int64_t{1};
+        return true;
+    });
 }
 
 // grad += x, where x is made for nothing else: the op that makes x adds by itself.

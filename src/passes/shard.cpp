@@ -49,7 +49,7 @@ public:
     }
 
     Routine run() {
-        // What is saved stands in the frame as it was written; all else as in the whole routine.
+        // What is saved is in the frame as it was written; all else is placed as in the whole routine.
         std::vector<TensorId> in_frame;
         for (size_t t = 0; t < f_.tensors.size(); ++t) {
             if (is_read_in_frame(static_cast<TensorId>(t))) in_frame.push_back(static_cast<TensorId>(t));

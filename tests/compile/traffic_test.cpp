@@ -101,7 +101,7 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
     }
 }
 
-// Eight context ranks on four hosts. What is sent beside the plan, to agree before each collective, is the same for sequences of
+// Eight context ranks on four hosts. What is sent in addition to the plan, to agree on each collective, is the same for sequences of
 // any length: what two lengths differ in is exact.
 TEST(Traffic, OfContextRanksIsExact) {
     for (const char* form :

@@ -94,7 +94,7 @@ private:
     void set(const char* key, const std::string& v) { recipe_.set(key, v); }
     void set(const char* key, const char* v) { recipe_.set(key, v); }
 
-    // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 alone. It
+    // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 only. It
     // is not drawn where few targets count, either: the gradient of queries that see one key is nothing but rounding, and Muon
     // divides by its norm. Short documents of a small batch have many such queries.
     void other_optimizer() {

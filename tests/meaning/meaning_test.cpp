@@ -143,7 +143,7 @@ TEST(Meaning, AWayWithoutAResultIsRefused) {
     EXPECT_TRUE(has(wrong, "eval: layer[0] in microbatch 0: no call gives y")) << wrong;
 }
 
-// A kind that is new must be tried: by a reference kernel, by what it stands for, or as a collective. These few are of the end
+// A kind that is new must be tried: by a reference kernel, by its expansion, or as a collective. These few are of the end
 // of a step, of states and of generation, which check/ follows.
 TEST(Meaning, EveryKindOfOpCanBeCarriedOut) {
     const ops::KernelCatalog catalog = kernels::reference_catalog();

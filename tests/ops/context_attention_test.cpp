@@ -163,18 +163,11 @@ ir::Program program_of(const ContextCase& c, const std::string& op, int64_t shif
     return p;
 }
 
-class ContextAttentionDevice : public ::testing::TestWithParam<ContextCase> {
+class ContextAttentionDevice : public OnNamedDevice<::testing::TestWithParam<ContextCase>> {
 protected:
-    static void SetUpTestSuite() {
-        const char* module = std::getenv(plugins::kModuleVariable);
-        if (!module) return;
-        plugins::use_gpu_module(module);
-        arena_ = new DeviceArena(plugins::gpu_module().machine(0));
-    }
-    static void TearDownTestSuite() { delete std::exchange(arena_, nullptr); }
     void SetUp() override {
-        if (!std::getenv(plugins::kModuleVariable)) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
-        ASSERT_TRUE(arena_) << "the module has no GPU";
+        OnNamedDevice::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
         const bool has_cudnn = plugins::gpu_module().description.find(", cuDNN") != std::string::npos;
         if (GetParam().is_by_cudnn && !has_cudnn) GTEST_SKIP() << "there is no cuDNN";
     }
@@ -220,10 +213,8 @@ protected:
         return results;
     }
 
-    static DeviceArena* arena_;
     WholeAttention whole_ = whole_attention(GetParam());
 };
-DeviceArena* ContextAttentionDevice::arena_ = nullptr;
 
 TEST_P(ContextAttentionDevice, OfAllRanksIsThatOfTheWholeSequence) {
     const ContextCase& c = GetParam();

@@ -1,13 +1,18 @@
 // As Interpreter, on a device: one at a time, in an arena that they share.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
 #include "kernels/kernel.h"
+#include "plugins/gpu_module.h"
 
 namespace lockstep::testing {
 
@@ -43,6 +48,24 @@ private:
     std::vector<char*> data_;  // by tensor
     char* workspace_;
     std::vector<std::unique_ptr<kernels::Kernel>> kernels_;
+};
+
+// A fixture on the device of the module that LOCKSTEP_GPU_MODULE names; without one its tests are left out.
+template <class Base>
+class OnNamedDevice : public Base {
+protected:
+    static void SetUpTestSuite() {
+        const char* module = std::getenv(plugins::kModuleVariable);
+        if (!module) return;
+        plugins::use_gpu_module(module);
+        arena_ = new DeviceArena(plugins::gpu_module().machine(0));
+    }
+    static void TearDownTestSuite() { delete std::exchange(arena_, nullptr); }
+    void SetUp() override {
+        if (!std::getenv(plugins::kModuleVariable)) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
+        ASSERT_TRUE(arena_) << "the module has no GPU";
+    }
+    inline static DeviceArena* arena_ = nullptr;
 };
 
 }  // namespace lockstep::testing

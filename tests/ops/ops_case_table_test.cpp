@@ -341,22 +341,7 @@ TEST_P(OpTableGpu, KernelsAgreeWithTheReferenceInAnyOrderOfWarps) {
 }
 
 // On the device of the module that LOCKSTEP_GPU_MODULE names, by its kernels.
-class OpTableDevice : public OpTable {
-protected:
-    static void SetUpTestSuite() {
-        const char* module = std::getenv(plugins::kModuleVariable);
-        if (!module) return;
-        plugins::use_gpu_module(module);
-        arena_ = new DeviceArena(plugins::gpu_module().machine(0));
-    }
-    static void TearDownTestSuite() { delete std::exchange(arena_, nullptr); }
-    void SetUp() override {
-        if (!std::getenv(plugins::kModuleVariable)) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
-        ASSERT_TRUE(arena_) << "the module has no GPU";
-    }
-    static DeviceArena* arena_;
-};
-DeviceArena* OpTableDevice::arena_ = nullptr;
+class OpTableDevice : public OnNamedDevice<OpTable> {};
 
 TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
     const OpCase& c = GetParam();

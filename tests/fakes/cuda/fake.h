@@ -1,7 +1,7 @@
-// CUDA's runtime, cuBLASLt, cuDNN's attention and NCCL on a host without a GPU, by NVIDIA's headers: what tests set and ask beside the vendor's
-// calls. Asynchronous work runs late and in any order that streams, events and graphs allow (device/scheduler.h); a seed chooses
-// it. A call that the documentation does not allow is refused, and `refusal()` says why. The calls are thread-safe; `reset` and
-// the settings are not: they are for a time when no other thread makes a call.
+// CUDA's runtime, cuBLASLt, cuDNN's attention and NCCL on a host without a GPU, by NVIDIA's headers: what tests set and ask in
+// addition to the vendor's calls. Asynchronous work runs late and in any order that streams, events and graphs allow
+// (device/scheduler.h); a seed chooses it. A call that the documentation does not allow is refused, and `refusal()` says why. The
+// calls are thread-safe; `reset` and the settings are not: they are for a time when no other thread makes a call.
 #pragma once
 
 #include <cuda_runtime_api.h>
