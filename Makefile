@@ -2,8 +2,9 @@
 # `make help` lists the others.
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
-DAMAGES ?= 40
-DAMAGES ?= 1000
+HOURS ?= 6
+damages: DAMAGES ?= 40
+test-memory: DAMAGES ?= 1000
 PREFIX ?= /usr/local
 SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
@@ -13,7 +14,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash damages fuzz fuzz-inputs sanitize valgrind hip gpu-bundle gpu-architectures large build-cost format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash soak damages fuzz fuzz-inputs sanitize valgrind hip gpu-bundle gpu-architectures large build-cost format lint clean help configure
 
 demo:                 ## two minutes of training, from text on this machine; a first build is for this machine's processor only
 	scripts/install_dependencies.sh
@@ -180,6 +181,11 @@ crash: configure      ## training killed at every write of a save and at random 
 	scripts/install_dependencies.sh strace
 	$(build) --target lockstep
 	scripts/crash.py build/release/lockstep
+
+soak: configure       ## HOURS of training under launch with a fault every minute, one job and then islands
+	$(build) --target lockstep
+	scripts/soak.py build/release/lockstep --hours $(HOURS)
+	scripts/soak.py build/release/lockstep --hours $(HOURS) --islands
 
 fuzz: configure       ## random layouts against one rank
 	$(build)

@@ -18,7 +18,7 @@
 //            are its iteration
 // for the entries of two consecutive steps (queues join at a step's end, so only the states carry over).
 // Not proved: what the ops of models' routines (Forward, Loss, Backward) mean, which meaning/ tries out, and numbers that
-// occur once, as the norm at which gradients are clipped.
+// occur once, as the norm at which gradients are clipped, which meaning/ compares with the recipe.
 #pragma once
 
 #include <optional>

@@ -14,6 +14,7 @@
 
 #include "base/parallel.h"
 #include "meaning/inputs.h"
+#include "meaning/numbers.h"
 #include "meaning/trial.h"
 #include "models/model.h"
 
@@ -362,6 +363,7 @@ std::string wrong_subject(const Subject& s, const models::Model& model) {
 }  // namespace
 
 std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const compile::Config& config) {
+    if (std::string wrong = wrong_numbers(ranks, config); !wrong.empty()) return wrong;
     const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;

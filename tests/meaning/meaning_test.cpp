@@ -145,6 +145,52 @@ TEST(Meaning, AWayWithoutAResultIsRefused) {
 
 // A kind that is new must be tried: by a reference kernel, by its expansion, or as a collective. These few are of the end
 // of a step, of states and of generation, which check/ follows.
+// Each may occur once, so that nothing else of the program contradicts it.
+TEST(Meaning, NumbersOfTheStepsEndAreThoseOfTheRecipe) {
+    struct Case {
+        const char *op, *attribute;
+        Settings more;
+        const char* key;
+    };
+    const Settings float16 = {{"training.dtype", "float32"}, {"training.mixed_precision_param", "float16"}};
+    const Settings islands = {
+        {"fault_tolerance.enable", "true"}, {"fault_tolerance.semi_sync_method", "diloco"}, {"fault_tolerance.group_size", "2"}};
+    for (const Case& c : {Case{"step_control", "max_norm", {}, "training.max_norm"},
+                          {"step_control", "beta2", {}, "optimizer.beta2"},
+                          {"sgd", "momentum", {{"optimizer.name", "SGD"}}, "optimizer.momentum"},
+                          {"muon_momentum", "momentum", {{"optimizer.name", "Muon"}}, "optimizer.momentum"},
+                          {"update_loss_scale", "least", float16, "training.min_loss_scale"},
+                          {"outer_sgd", "lr", islands, "fault_tolerance.outer_lr"},
+                          {"outer_sgd", "alpha", islands, "fault_tolerance.fragment_update_alpha"}}) {
+        const std::string wrong = refusal_of(
+            [&](ir::Program& p) {
+                bool any = false;
+                for (ir::Routine& r : p.routines) {
+                    for (ir::Op& op : r.ops) {
+                        if (op.kind != c.op) continue;
+                        op.attrs.at(c.attribute) = op.number(c.attribute) + 0.25, any = true;
+                    }
+                }
+                return any;
+            },
+            c.more);
+        EXPECT_TRUE(has(wrong, c.attribute)) << c.op << ": " << wrong;
+        // Bias corrections are held to the moments before.
+        EXPECT_TRUE(has(wrong, c.key) || std::string_view(c.attribute) == "beta2") << c.op << ": " << wrong;
+    }
+}
+
+TEST(Meaning, TheLossScaleBeginsWhereTheRecipeSays) {
+    const std::string wrong = refusal_of(
+        [](ir::Program& p) {
+            ir::State& s = p.states[static_cast<size_t>(p.state(ir::StateRole::LossScale))];
+            s.init = *s.init * 2;
+            return true;
+        },
+        {{"training.dtype", "float32"}, {"training.mixed_precision_param", "float16"}});
+    EXPECT_TRUE(has(wrong, "training.initial_loss_scale")) << wrong;
+}
+
 TEST(Meaning, EveryKindOfOpCanBeCarriedOut) {
     const ops::KernelCatalog catalog = kernels::reference_catalog();
     for (const ops::OpRule& rule : ops::all_rules()) {
