@@ -11,16 +11,19 @@
 
 namespace lockstep {
 
-enum class Dtype { F32, F64, I32, BF16, F16, I8 };
-inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16, Dtype::F16, Dtype::I8};
+enum class Dtype { F32, F64, I32, BF16, F16, I8, F8E4M3, F8E5M2 };
+inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::I32,    Dtype::BF16,
+                                    Dtype::F16, Dtype::I8,  Dtype::F8E4M3, Dtype::F8E5M2};
 
 struct DtypeTraits {
     std::string_view name;       // in program text
     std::string_view file_name;  // in safetensors
     std::string_view long_name;  // in recipes, as PyTorch has it
     int64_t bytes;
-    enum class Kind { Integer, Wide, Narrow } kind;  // of floats, those in which sums are taken, and those in which none is
-    int least_exponent;                              // of a float: its smallest positive value is 2 to this power
+    // Of floats, those in which sums are taken, and those in which none is. Float8: elements of a tensor with a scale beside it;
+    // ops/float8.cpp says which ops make and read them. All others only move them.
+    enum class Kind { Integer, Wide, Narrow, Float8 } kind;
+    int least_exponent;  // of a float: its smallest positive value is 2 to this power
 };
 
 // A type without a row does not compile (-Wswitch), or throws.
@@ -33,6 +36,8 @@ constexpr DtypeTraits traits_of(Dtype t) {
         case Dtype::BF16: return {"bf16", "BF16", "bfloat16", 2, Narrow, -133};
         case Dtype::F16: return {"f16", "F16", "float16", 2, Narrow, -24};
         case Dtype::I8: return {"i8", "I8", "int8", 1, Integer, 0};
+        case Dtype::F8E4M3: return {"f8e4m3", "F8_E4M3", "float8_e4m3fn", 1, Float8, -9};
+        case Dtype::F8E5M2: return {"f8e5m2", "F8_E5M2", "float8_e5m2", 1, Float8, -16};
     }
     throw std::logic_error("an element type without traits");
 }
@@ -40,8 +45,10 @@ constexpr DtypeTraits traits_of(Dtype t) {
 constexpr std::string_view name_of(Dtype t) { return traits_of(t).name; }
 constexpr int64_t bytes_of(Dtype t) { return traits_of(t).bytes; }
 constexpr bool is_integer(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Integer; }
-constexpr bool is_float(Dtype t) { return !is_integer(t); }
 constexpr bool is_narrow(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Narrow; }
+constexpr bool is_wide(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Wide; }
+constexpr bool is_float(Dtype t) { return is_narrow(t) || is_wide(t); }  // in which ops compute
+constexpr bool is_float8(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Float8; }
 
 // Of kDtypes those for which `is` holds, in their order.
 template <bool (*is)(Dtype)>

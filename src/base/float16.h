@@ -21,7 +21,7 @@ struct F16 {
         const auto near = static_cast<float>(x);
         uint32_t u = std::bit_cast<uint32_t>(near);
         const double difference = static_cast<double>(near) - x;
-        if (difference != 0 && x == x) u = (u - ((difference > 0) == (x > 0) ? 1u : 0u)) | 1u;
+        if (difference > 0 || difference < 0) u = (u - ((difference > 0) == (x > 0) ? 1u : 0u)) | 1u;
         bits = rounded(u);
     }
     LOCKSTEP_ALWAYS_INLINE operator float() const {

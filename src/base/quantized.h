@@ -33,7 +33,7 @@ constexpr int64_t quantized_bytes(int64_t elements, int64_t bits) {
 
 // The least exponent of a scale: float16 has no smaller values than 2^-24.
 constexpr int least_exponent(Dtype type) {
-    if (is_integer(type)) throw std::logic_error("integers have no blocks with a scale");
+    if (!is_float(type)) throw std::logic_error("only floats have blocks with a scale");
     return std::max(traits_of(type).least_exponent, -120);
 }
 

@@ -9,6 +9,7 @@
 #include "base/bfloat16.h"
 #include "base/dtype.h"
 #include "base/float16.h"
+#include "base/float8.h"
 
 namespace lockstep {
 
@@ -22,6 +23,8 @@ constexpr decltype(auto) with_storage(Dtype t, F&& f) {
         case Dtype::BF16: return std::forward<F>(f)(std::type_identity<Bf16>());
         case Dtype::F16: return std::forward<F>(f)(std::type_identity<F16>());
         case Dtype::I8: return std::forward<F>(f)(std::type_identity<int8_t>());
+        case Dtype::F8E4M3: return std::forward<F>(f)(std::type_identity<F8E4M3>());
+        case Dtype::F8E5M2: return std::forward<F>(f)(std::type_identity<F8E5M2>());
     }
     throw std::logic_error("an element type that nothing stores");
 }

@@ -41,6 +41,9 @@ int64_t least_factor(int64_t n) {
     return n;
 }
 
+// Its elements are groups of another dim's, not names of them.
+bool is_of_groups(const ir::Dim& dim) { return dim.of >= 0 && dim.role != DimRole::KvSeq; }
+
 // By name: dims of blocks, which have the role of what they are blocks of.
 std::map<std::string, DimRole> blocks_in(const ir::Program& p, const std::vector<int>& routines) {
     std::map<std::string, DimRole> out;
@@ -121,8 +124,16 @@ Small::Small(const ir::Program& p, const std::vector<int>& routines)
     for (const int i : routines) {
         const ir::Routine& r = p.routines[static_cast<size_t>(i)];
         for (const ir::Tensor& t : r.tensors) {
-            for (size_t k = 0; k < t.dims.size(); ++k)
-                note(r.dims[static_cast<size_t>(t.dims[k])], k < t.placement.dims.size() ? mesh_.size(t.placement.dims[k]) : 1);
+            for (size_t k = 0; k < t.dims.size(); ++k) {
+                const ir::Dim& dim = r.dims[static_cast<size_t>(t.dims[k])];
+                const int64_t ranks = k < t.placement.dims.size() ? mesh_.size(t.placement.dims[k]) : 1;
+                if (!is_of_groups(dim)) {
+                    note(dim, ranks);
+                    continue;
+                }
+                int64_t& groups = groups_.emplace(dim.name, 1).first->second;
+                groups = std::lcm(groups, ranks);
+            }
         }
     }
     for (const ir::Parameter& x : p.params) {
@@ -211,7 +222,7 @@ void add_apart(ir::Routine& r) {
 // Floats become float64, and a tensor that has no placement is whole on every rank.
 void widen(ir::Routine& r) {
     for (ir::Tensor& t : r.tensors) {
-        if (is_float(t.dtype)) t.dtype = Dtype::F64;
+        if (!is_integer(t.dtype)) t.dtype = Dtype::F64;
         t.placement.dims.resize(t.dims.size());
     }
     for (ir::Op& op : r.ops) {
@@ -247,6 +258,12 @@ void Small::shorten_norm(ir::Op& op) const {
 ir::Routine Small::of(const ir::Routine& routine) const {
     ir::Routine r = routine;
     for (ir::Dim& d : r.dims) d = of(d);
+    for (ir::Dim& d : r.dims) {
+        if (!is_of_groups(d)) continue;
+        const auto groups = groups_.find(d.name);
+        d.size = d.valid = groups == groups_.end() ? 1 : groups->second;
+        d.each = r.dims[static_cast<size_t>(d.of)].size / d.size;
+    }
     for (ir::Op& op : r.ops) shorten_norm(op);
     widen(r);
     return r;

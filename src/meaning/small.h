@@ -40,6 +40,7 @@ private:
     mesh::Mesh mesh_;
     std::map<std::string, ir::DimRole> blocks_;
     std::map<ir::DimRole, Class> classes_;
+    std::map<std::string, int64_t> groups_;  // by name of a dim of groups of another's elements: one or more a rank
 };
 
 }  // namespace lockstep::meaning

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "ops/einsum.h"
 #include "ops/rope.h"
 
 namespace lockstep::ops {
@@ -84,6 +85,12 @@ std::vector<const CostRow*> rows_for(const CostTable& table, const CostKey& key)
     return found;
 }
 
+// Whatever they are added to. Every product of float8 costs what one of E4M3 does.
+Dtype type_of_factors(const Routine& r, const Op& op) {
+    const Dtype type = r.tensors[op.in[static_cast<size_t>(first_factor(op)) + 1]].dtype;
+    return is_float8(type) ? Dtype::F8E4M3 : type;
+}
+
 }  // namespace
 
 CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int threads) {
@@ -98,7 +105,7 @@ CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int thr
     key.bytes = static_cast<double>(bytes_moved(mesh, r, op));
     MatmulShape shape;
     if (is_matmul(mesh, r, op, &shape)) {
-        key.dtype = name_of(r.tensors[op.in.back()].dtype);  // of the factors, whatever they are added to
+        key.dtype = name_of(type_of_factors(r, op));
         key.variant = std::string(shape.a_transposed ? "t" : "n") + (shape.b_transposed ? "n" : "t");
         key.sizes = {static_cast<double>(shape.m), static_cast<double>(shape.n), static_cast<double>(shape.k)};
         return key;
@@ -112,8 +119,11 @@ CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int thr
 }
 
 double flops_roof(const CostTable& table, const std::string& dtype, int threads) {
-    const auto at = table.flops_per_s.find(dtype);
-    const auto rates = at != table.flops_per_s.end() ? at : table.flops_per_s.find("f32");
+    const std::optional<Dtype> type = dtype_from(dtype);
+    auto rates = table.flops_per_s.find(dtype);
+    // A machine that has no rate of float8 decodes it to bfloat16.
+    if (rates == table.flops_per_s.end() && type && is_float8(*type)) rates = table.flops_per_s.find("bf16");
+    if (rates == table.flops_per_s.end()) rates = table.flops_per_s.find("f32");
     return rates == table.flops_per_s.end() ? 0 : at_threads(rates->second, threads);
 }
 

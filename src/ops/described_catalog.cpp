@@ -69,7 +69,7 @@ std::optional<Dtype> stored_as(const Routine& r, const Op& op) {
     for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
         for (const TensorId tensor : *list) {
             const Dtype t = r.tensors[tensor].dtype;
-            if (is_integer(t)) continue;
+            if (!is_float(t)) continue;
             if (is_narrow(t) && narrow && *narrow != t) return std::nullopt;
             std::optional<Dtype>& found = is_narrow(t) ? narrow : wide;
             if (!found || bytes_of(t) < bytes_of(*found)) found = t;

@@ -30,11 +30,15 @@ std::vector<TensorId> derivative(Builder& b, const Op& op, std::span<const Tenso
     return out;
 }
 
-Flops flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+}  // namespace
+
+Flops einsum_flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    Op factors = op;
+    if (op.kind == ir::kScaledEinsum) factors.in.resize(2);
     ir::AxisList used;
     double space = 1;
-    for (DimId d : iteration_space(r, op)) space *= static_cast<double>(r.dims[d].size);
-    for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
+    for (DimId d : iteration_space(r, factors)) space *= static_cast<double>(r.dims[d].size);
+    for (const std::vector<TensorId>* list : {&factors.in, &factors.out}) {
         for (TensorId t : *list) used = mesh::unite(used, r.tensors[t].placement.used());
     }
     const double executed = 2 * space / static_cast<double>(mesh.size(used));
@@ -42,6 +46,8 @@ Flops flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     // but not counted twice.
     return {is_product(r, op) ? 2 * space / static_cast<double>(mesh.ranks()) : 0, executed};
 }
+
+namespace {
 
 int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std::vector<DimId>& which) {
     int64_t n = 1;
@@ -54,15 +60,12 @@ int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std:
 
 }  // namespace
 
-namespace {
-// Where the two factors begin among the operands; -1: another op.
 int first_factor(const Op& op) {
-    if (op.kind == ir::kEinsum && op.in.size() == 2) return 0;
+    if ((op.kind == ir::kEinsum && op.in.size() == 2) || op.kind == ir::kScaledEinsum) return 0;
     if (op.in.size() != 3) return -1;
     if (op.kind == ir::kAddmm) return 1;
     return op.kind == ir::kLinear || op.kind == ir::kLinearGelu || op.kind == ir::kMatmulDgelu ? 0 : -1;
 }
-}  // namespace
 
 bool is_product(const Routine& r, const Op& op) {
     const int first = first_factor(op);
@@ -121,7 +124,7 @@ std::vector<OpRule> einsum_rules() {
     einsum.derivative = derivative;
     einsum.sharding = {.linear = {0, 1, 2, 3, 4, 5, 6, 7}};
     einsum.kept = {.operands = {0, 1}, .of_product = true};
-    einsum.flops = flops;
+    einsum.flops = einsum_flops;
     return {einsum};
 }
 

@@ -61,7 +61,7 @@ private:
         for (TensorId t : op.out) {
             if (std::find(composite_.out.begin(), composite_.out.end(), t) != composite_.out.end()) continue;  // placed already
             ir::Tensor& tensor = r_.tensors[t];
-            tensor.dtype = wide_;
+            if (op.kind != ir::kFromFloat8) tensor.dtype = wide_;
             Placement p;
             for (ir::DimId d : tensor.dims) p.dims.push_back(axes_.contains(d) ? axes_.at(d) : mesh::AxisList{});
             p.partial = mesh::unite(partial, mesh::subtract(used, p.used()));
@@ -72,7 +72,7 @@ private:
     Routine& r_;
     const Op composite_;
     std::map<ir::DimId, mesh::AxisList> axes_;
-    Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16
+    Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16, but for factors of float8, which have no more bits
 };
 
 }  // namespace

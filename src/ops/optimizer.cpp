@@ -207,7 +207,7 @@ std::vector<OpRule> optimizer_rules() {
         const ir::Tensor& x = r.tensors[op.in[0]];
         const int64_t bits = op.integer("bits");
         if (bits != 0 && bits != 8) return fmt::format("crosses islands as it is or in 8 bits, not in {}", bits);
-        if (is_integer(x.dtype) || x.dims.size() != 1) return std::string("is of floats of one dim");
+        if (!is_float(x.dtype) || x.dims.size() != 1) return std::string("is of floats of one dim");
         const int64_t n = r.dims[x.dims[0]].size;
         return n % quantized_block(bits) == 0 ? std::string() : fmt::format("has {} elements, which are no whole blocks", n);
     };

@@ -13,7 +13,7 @@ namespace {
 
 std::string check_sizes(const Routine& r, const Op& op, TensorId floats, TensorId bytes) {
     const ir::Tensor &x = r.tensors[floats], &q = r.tensors[bytes];
-    if (q.dtype != Dtype::I8 || is_integer(x.dtype)) return "it is between floats and int8";
+    if (q.dtype != Dtype::I8 || !is_float(x.dtype)) return "it is between floats and int8";
     if (x.dims.size() != 1 || q.dims.empty() || q.dims.size() > 2) return "it is of one dim, and of rows of bytes";
     const int64_t bits = op.integer("bits"), n = r.dims[x.dims[0]].size;
     if (bits != 8 && bits != 4 && bits != 8 * bytes_of(x.dtype))

@@ -13,9 +13,9 @@ namespace lockstep::ops {
 const std::vector<OpRule>& all_rules() {
     static const std::vector<OpRule> rules = [] {
         std::vector<OpRule> all;
-        for (auto family :
-             {einsum_rules, elementwise_rules, norm_rules, bias_rules, dropout_rules, embedding_rules, rope_rules,
-              attention_rules, loss_rules, collective_rules, block_rules, optimizer_rules, quantize_rules, fused_rules}) {
+        for (auto family : {einsum_rules, elementwise_rules, norm_rules, bias_rules, dropout_rules, embedding_rules, rope_rules,
+                            attention_rules, loss_rules, collective_rules, block_rules, optimizer_rules, quantize_rules,
+                            float8_rules, fused_rules}) {
             for (OpRule& r : family()) all.push_back(std::move(r));
         }
         return all;
@@ -94,6 +94,11 @@ bool is_linear(const Routine& routine, const Op& op, int operand) {
     const auto bytes = [&](TensorId t) { return bytes_of(routine.tensors[t].dtype); };
     if (op.kind == ir::kCast && bytes(op.out[0]) < bytes(op.in[0])) return false;
     return std::find(r.sharding.linear.begin(), r.sharding.linear.end(), operand) != r.sharding.linear.end();
+}
+
+bool is_repeated(const Op& op, int result) {
+    const std::vector<int>& repeated = rule(op.kind).sharding.repeated;
+    return std::find(repeated.begin(), repeated.end(), result) != repeated.end();
 }
 
 std::vector<Rewrite> rewrites_of(const Op& op) {

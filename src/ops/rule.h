@@ -47,8 +47,10 @@ struct Sharding {
     bool linear_in_all_together = false;  // add: all operands equally partial
     int addend = -1;                      // an operand that is added: partial as the result is
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
-    bool takes_qkv_apart = false;         // knows the rows of a dim of role Qkv; to other ops they are a list
-    bool of_blocks = false;               // ops/blocks.cpp: placed by Op::group
+    // Results that hold what each rank computes of whole operands by itself: they are not partial where others lost a dim.
+    std::vector<int> repeated{};
+    bool takes_qkv_apart = false;  // knows the rows of a dim of role Qkv; to other ops they are a list
+    bool of_blocks = false;        // ops/blocks.cpp: placed by Op::group
     // Works block by block along a dim and what is aligned with it (ir::Dim::of), which are then split alike.
     bool aligned = false;
     // Attention over ranks that each have some of the keys: Op::group splits both seq and kv_seq, and all pairs of blocks are
@@ -134,6 +136,9 @@ std::string check_op(const Routine& routine, const Op& op);
 // May a partial sum pass through this operand? A narrowing cast is not linear: a sum is rounded once, when it is whole.
 bool is_linear(const Routine& routine, const Op& op, int operand);
 
+// By the rule's sharding: does each rank make this result by itself?
+bool is_repeated(const Op& op, int result);
+
 // By the rule's memory, of this op.
 std::vector<Rewrite> rewrites_of(const Op& op);
 
@@ -169,6 +174,7 @@ std::vector<OpRule> collective_rules();
 std::vector<OpRule> block_rules();
 std::vector<OpRule> optimizer_rules();
 std::vector<OpRule> quantize_rules();
+std::vector<OpRule> float8_rules();
 std::vector<OpRule> fused_rules();
 
 }  // namespace lockstep::ops

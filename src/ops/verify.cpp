@@ -11,6 +11,7 @@
 
 #include "base/round.h"
 #include "ops/rule.h"
+#include "ops/verify_float8.h"
 #include "ops/verify_placements.h"
 #include "ops/verify_qkv.h"
 #include "ops/verify_ring.h"
@@ -73,6 +74,7 @@ private:
             if (placed(r)) take(wrong_placement(p_, r, op));
         }
         take(blocks_that_meet(p_, r));
+        if (!found_) take(wrong_float8(p_, r));
         if (!found_ && !r.unit.empty()) types_of_unit(r);
     }
 
@@ -270,7 +272,7 @@ private:
             const bool sum =
                 t.port >= 0 && (r.ports[t.port].access == Access::Accumulate || r.ports[t.port].kind == PortKind::Gradients ||
                                 p_.has_role(r.ports[t.port], ir::StateRole::Reduced));
-            if (sum && is_narrow(t.dtype))
+            if (sum && (is_narrow(t.dtype) || is_float8(t.dtype)))
                 fail(Invariant::Precision, fmt::format("{}: {} adds up in {}", r.name, t.name, name_of(t.dtype)));
         }
     }
@@ -467,8 +469,8 @@ private:
 }  // namespace
 
 std::string_view name_of(Invariant invariant) {
-    constexpr std::array<std::string_view, 20> names = {
-        "names",  "shape",     "ssa",    "placement", "space", "partial", "collective", "blocks", "ring", "qkv",
+    constexpr std::array<std::string_view, 21> names = {
+        "names",  "shape",     "ssa",    "placement", "space", "partial", "collective", "blocks", "ring", "qkv",  "float8",
         "border", "precision", "kernel", "instance",  "part",  "view",    "unit",       "state",  "call", "arena"};
     static_assert(static_cast<size_t>(Invariant::Arena) + 1 == names.size());
     return names[static_cast<size_t>(invariant)];

@@ -35,6 +35,9 @@ enum class Invariant {
     // A list of queries, keys and values (the dims qkv, kv_heads, head_dim) is whole but for a rank's own heads. Ops that
     // do not take it apart read it as a list: nothing joins or cuts it, and no dim of it is in an op with one of heads
     Qkv,
+    // Float8 is made by to_float8 and read by scaled_einsum and from_float8; all else moves it, and no sum of it is partial. A
+    // rank has the scales of its own elements. The amax of a to_float8 is that of its operand
+    Float8,
     // What crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
     Border,
     // Sums, statistics and the loss are never bfloat16; a unit's routines keep to its element types; what forward reads

@@ -185,8 +185,11 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
     }
     if (k.sharding.addend >= 0 && r.tensors[op.in[k.sharding.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
         return Violation{Invariant::Partial, fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind)};
-    for (TensorId t : op.out) {
-        const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
+    for (size_t i = 0; i < op.out.size(); ++i) {
+        const TensorId t = op.out[i];
+        AxisList expected = passed;
+        if (!is_repeated(op, static_cast<int>(i)))
+            expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
         if (r.tensors[t].placement.partial != expected) {
             return Violation{Invariant::Partial,
                              fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name,

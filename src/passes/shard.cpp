@@ -197,6 +197,8 @@ private:
     bool partial_by_itself(TensorId v, int axis) const {
         if (maker_[v] < 0) return false;
         const Op& op = f_.ops[maker_[v]];
+        const auto result = std::find(op.out.begin(), op.out.end(), v) - op.out.begin();
+        if (ops::is_repeated(op, static_cast<int>(result))) return false;
         return mesh::contains(all_axes(space_of(f_, op)), axis) && !mesh::contains(all_axes(restricted(f_, op, v)), axis);
     }
     // The sub-axes over which every user of v can leave it partial.
@@ -402,7 +404,7 @@ private:
                 continue;
             }
             Placement p{restricted(f_, op, op.out[o]), {}, ir::Reduce::Sum};
-            const AxisList lost = mesh::subtract(used, p.used());
+            const AxisList lost = ops::is_repeated(op, static_cast<int>(o)) ? AxisList{} : mesh::subtract(used, p.used());
             p.partial = mesh::unite(passed, lost);
             if (!lost.empty()) p.reduce = rule(op).sharding.reduce;
             placed.out[o] = define(op.out[o], p);

@@ -21,7 +21,8 @@ void deal(const mesh::Mesh& mesh, int64_t kv_heads, const AxisList& axes, AxisLi
 
 }  // namespace
 
-ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel, const ContextOptions& context) {
+ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel, const ContextOptions& context)
+    : mesh_(mesh) {
     const AxisList tp = mesh.whole(Axis::tp);
     AxisList kv, group;  // tp is cut where they part
     deal(mesh, kv_heads, tp, kv, group);
@@ -44,6 +45,12 @@ ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequ
     if (context.ring) attention_[DimRole::KvSeq] = on_seq;
 }
 
+// The longest list that `axes` begins with whose ranks divide the size.
+AxisList ShardingTable::prefix_for(int64_t size, AxisList axes) const {
+    while (size % mesh_.size(axes) != 0) axes.pop_back();
+    return axes;
+}
+
 std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
                                            const std::vector<ir::DimId>& unsplit, ir::DimId beside) const {
     const auto takes_tp = [&](ir::DimId d) {
@@ -53,15 +60,17 @@ std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vect
     const auto is_key = [&](ir::DimId d) { return r.dims[d].role == DimRole::KvSeq; };
     const bool attends = std::any_of(dims.begin(), dims.end(), is_key);
     const Rows& rows = attends ? attention_ : fixed_;
+    const auto axes_of = [&](ir::DimId d) -> AxisList {
+        const DimRole role = r.dims[d].role;
+        if (std::find(unsplit.begin(), unsplit.end(), d) != unsplit.end()) return {};
+        if (auto it = rows.find(role); it != rows.end()) return it->second;
+        if (role != DimRole::Seq) return {};
+        return tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
+    };
     std::vector<AxisList> out;
     for (ir::DimId d : dims) {
-        const DimRole role = r.dims[d].role;
-        AxisList axes;
-        if (std::find(unsplit.begin(), unsplit.end(), d) == unsplit.end()) {
-            if (auto it = rows.find(role); it != rows.end()) axes = it->second;
-            else if (role == DimRole::Seq) axes = tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
-        }
-        out.push_back(axes);
+        const bool is_of_groups = r.dims[d].of >= 0 && !is_key(d);
+        out.push_back(is_of_groups ? prefix_for(r.dims[d].size, axes_of(r.dims[d].of)) : axes_of(d));
     }
     return out;
 }

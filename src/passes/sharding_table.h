@@ -2,6 +2,7 @@
 //   batch -> dp_replicate, dp_shard     kv_heads, then group; ffn; vocab -> tp     seq -> cp, then tp (sequence parallelism)
 // seq takes tp only in iteration spaces without kv_heads, group, ffn, vocab. In spaces with kv_seq, which are those of attention,
 // heads also take the context ranks on heads, and seq the others; kv_seq is aligned with seq in a ring, and whole otherwise.
+// A dim of groups (ir::Dim::of) takes what its fine dim has, as far from the first on as its size allows.
 #pragma once
 
 #include <map>
@@ -33,6 +34,9 @@ public:
 
 private:
     using Rows = std::map<ir::DimRole, ir::AxisList>;
+    ir::AxisList prefix_for(int64_t size, ir::AxisList axes) const;
+
+    mesh::Mesh mesh_;
     Rows fixed_, attention_;  // attention_: of spaces with kv_seq
     ir::AxisList seq_cp_, seq_tp_;
 };

@@ -35,7 +35,7 @@ void DeviceInterpreter::set(const std::string& tensor, const std::vector<double>
     const ir::TensorId t = routine_.find(tensor);
     const Dtype type = routine_.tensors[t].dtype;
     device_.write(queue(), data_[t], bytes_of_tensor(t), [&](char* to) {
-        if (!is_integer(type)) return convert("F64", values.data(), file_type(type), to, static_cast<int64_t>(values.size()));
+        if (is_float(type)) return convert("F64", values.data(), file_type(type), to, static_cast<int64_t>(values.size()));
         for (size_t i = 0; i < values.size(); ++i) set_element(to, type, static_cast<int64_t>(i), values[i]);
     });
 }

@@ -30,7 +30,7 @@ Interpreter::Interpreter(const mesh::Mesh& mesh, const ir::Routine& routine, int
 void Interpreter::set(const std::string& tensor, const std::vector<double>& values) {
     const ir::TensorId t = routine_.find(tensor);
     const Dtype type = routine_.tensors[t].dtype;
-    if (!is_integer(type)) return convert("F64", values.data(), file_type(type), data_[t], static_cast<int64_t>(values.size()));
+    if (is_float(type)) return convert("F64", values.data(), file_type(type), data_[t], static_cast<int64_t>(values.size()));
     for (size_t i = 0; i < values.size(); ++i) set_element(data_[t], type, static_cast<int64_t>(i), values[i]);
 }
 

@@ -95,6 +95,58 @@ std::vector<OpCase> block_cases() {
     return cases;
 }
 
+std::vector<OpCase> float8_cases() {
+    const std::string x = "batch seq hidden", y = "batch seq ffn", w = "ffn hidden", tokens = "batch.g seq.g";
+    const auto codes = [](const std::string& dims) { return fixed(dims, Fill::E4M3); };
+    const auto gradients = [](const std::string& dims) { return fixed(dims, Fill::E5M2); };
+    const auto scale = [](const std::string& dims) { return fixed(dims, Fill::Positive); };
+    const ir::Attrs power_of_two = {{"power_of_two", int64_t{1}}}, fast = {{"fast", int64_t{1}}};
+    const std::map<std::string, int64_t> long_sum = {{"batch", 2}, {"seq", 36}, {"hidden", 600}, {"ffn", 136}},
+                                         many_blocks = {{"batch", 2}, {"seq", 550}, {"hidden", 24}, {"ffn", 2112}};
+    std::vector<OpCase> cases;
+    struct Groups {
+        const char *name, *dims, *split;
+    };
+    for (const Groups& g : {Groups{"whole", "", ""},
+                            {"tokens", "batch.g seq.g", ""},
+                            {"sequences", "batch.g", "batch"},
+                            {"rows", "batch seq", ""},
+                            {"columns", "batch.g hidden", ""},
+                            {"blocks", "batch seq hidden.g", ""}}) {
+        cases.push_back({g.name, "amax", {fixed(x)}, {final_of(g.dims)}, {}, g.split});
+        for (const Dtype type : {Dtype::F8E4M3, Dtype::F8E5M2}) {
+            const bool is_e4m3 = type == Dtype::F8E4M3;
+            const std::string name = std::string(g.name) + (is_e4m3 ? "_e4m3" : "_e5m2");
+            cases.push_back({name,
+                             "to_float8",
+                             {fixed(x), scale(g.dims)},
+                             {{x, -1, false, type}, final_of(g.dims)},
+                             is_e4m3 ? ir::Attrs{} : power_of_two,
+                             g.split});
+            cases.push_back(
+                {name, "from_float8", {is_e4m3 ? codes(x) : gradients(x), scale(g.dims)}, {final_of(x)}, {}, g.split});
+        }
+    }
+    const auto product = [&](const char* name, std::vector<Operand> in, const std::string& out, const char* split = "",
+                             const std::map<std::string, int64_t>& sizes = {}, const ir::Attrs& attrs = {}) {
+        cases.push_back({name, "scaled_einsum", std::move(in), {final_of(out)}, attrs, split, sizes});
+    };
+    product("forward", {codes(x), codes(w), scale(tokens), scale("")}, y, "", {}, fast);
+    product("to_operand", {gradients(y), codes(w), scale("batch.g"), scale("")}, x);
+    product("to_weight", {gradients(y), codes(x), scale(tokens), scale(tokens)}, w);
+    product("to_weight_swapped", {codes(x), gradients(y), scale("batch.g"), scale("")}, w);
+    product("of_rows", {codes(x), codes(w), scale("batch seq"), scale("ffn")}, y);
+    product("of_blocks", {codes(x), gradients(w), scale("batch seq hidden.g"), scale("ffn.g hidden.g")}, y);
+    product("on_a_shard_of_the_sum", {codes(x), codes(w), scale("batch.g"), scale("")}, y, "hidden");
+    product("on_a_shard_of_groups", {gradients(y), codes(x), scale(tokens), scale("batch.g")}, w, "batch");
+    product("of_no_matrices", {codes(x), codes(x), scale("batch.g"), scale("")}, "batch seq");
+    product("long_sum", {codes(x), codes(w), scale(tokens), scale("")}, y, "", long_sum);
+    product("long_sum_of_blocks", {codes(x), codes(w), scale("batch hidden.g"), scale("ffn")}, y, "", long_sum);
+    product("many_blocks", {codes(x), codes(w), scale(tokens), scale("")}, y, "", many_blocks);
+    product("many_blocks_turned", {gradients(y), codes(x), scale(tokens), scale(tokens)}, w, "", many_blocks);
+    return cases;
+}
+
 std::vector<OpCase> make_cases() {
     const std::pair<const std::string, ir::Attr> kBits8 = {"bits", int64_t{8}}, kBits4 = {"bits", int64_t{4}};
     const std::vector<Operand> masks = {fixed(kRows, Fill::Positions), fixed(kKeys, Fill::Positions),
@@ -564,6 +616,7 @@ const std::vector<OpCase>& op_cases() {
     static const std::vector<OpCase> cases = [] {
         std::vector<OpCase> all = make_cases();
         for (OpCase& c : block_cases()) all.push_back(std::move(c));
+        for (OpCase& c : float8_cases()) all.push_back(std::move(c));
         return all;
     }();
     return cases;
@@ -589,6 +642,11 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"int8", kInt8, kInt8});
     r.dims.push_back({"int4", kInt4, kInt4});
     if (ir::Dim& keys = r.dims[r.dim("kv_seq")]; !c.sizes.contains("kv_seq")) keys.size = keys.valid = r.dims[r.dim("seq")].size;
+    for (const auto& [name, most] : {std::pair("batch", 2), {"seq", 2}, {"hidden", 3}, {"ffn", 4}}) {
+        const ir::DimId fine = r.dim(name);
+        const int64_t size = r.dims[fine].size, groups = size % most == 0 ? most : 1;
+        r.dims.push_back({std::string(name) + ".g", groups, groups, ir::DimRole::Other, fine, size / groups});
+    }
     ops::Builder b(r);
     const auto dims = [&](const std::string& text) {
         std::vector<ir::DimId> out;
@@ -606,6 +664,8 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
                             dims(c.in[i].dims),
                             ids                                                            ? Dtype::I32
                             : c.in[i].fill == Fill::Quantized                              ? Dtype::I8
+                            : c.in[i].fill == Fill::E4M3                                   ? Dtype::F8E4M3
+                            : c.in[i].fill == Fill::E5M2                                   ? Dtype::F8E5M2
                             : c.in[i].fill == Fill::Control || c.in[i].fill == Fill::Count ? Dtype::F64
                                                                                            : Dtype::F32));
     }
@@ -623,7 +683,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     for (size_t i = 0; i < c.out.size(); ++i) {
         if (c.out[i].operand >= 0) continue;
         const std::string name = "out" + std::to_string(i);
-        if (results == Results::Accumulated && may_accumulate(c.out[i].dims)) {
+        if (results == Results::Accumulated && may_accumulate(c.out[i].dims) && !is_float8(c.out[i].dtype)) {
             b.accumulate(b.port(name, ir::PortKind::Value, ir::Access::Accumulate, dims(c.out[i].dims), c.out[i].dtype),
                          op.out[i]);
         } else {
@@ -639,7 +699,10 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
 void place(const OpCase& c, const mesh::Mesh& mesh, ir::Routine& r) {
     for (ir::Tensor& t : r.tensors) {
         t.placement.dims.clear();
-        for (ir::DimId d : t.dims) t.placement.dims.push_back(r.dims[d].name == c.split ? mesh.all() : mesh::AxisList{});
+        for (ir::DimId d : t.dims) {
+            const ir::DimId fine = r.dims[d].of < 0 ? d : r.dims[d].of;
+            t.placement.dims.push_back(r.dims[fine].name == c.split ? mesh.all() : mesh::AxisList{});
+        }
     }
 }
 
@@ -677,6 +740,8 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
                                                  : static_cast<int64_t>(random() % 255) - 127);
                 break;
             }
+            case Fill::E4M3: out[i] = std::ldexp(uniform, 8 - static_cast<int>(random() % 12)); break;
+            case Fill::E5M2: out[i] = std::ldexp(uniform, 10 - static_cast<int>(random() % 20)); break;
             case Fill::Count: out[i] = static_cast<double>(random() % 1000); break;
             case Fill::Control: break;
         }

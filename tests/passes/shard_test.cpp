@@ -20,7 +20,7 @@ ir::Program sharded(const std::string& body, Sequence sequence = Sequence::Split
     ir::Program p = ir::parse(
         "mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2\nblock b x1\n"
         "routine b.forward block b kind forward entry train chunks 1 scratch 0\n  dims batch=2 seq=4 kv_seq=4 hidden=8 ffn=6 "
-        "vocab=10 kv_heads=2 head_dim=4\n" +
+        "vocab=10 kv_heads=2 head_dim=4 batch.g=2(batch/1) seq.g=1(seq/4)\n" +
         body);
     p = passes::shard(std::move(p), {sequence == Sequence::Split});
     for (ir::Routine& r : p.routines) ops::renumber(r);
@@ -67,6 +67,26 @@ TEST(Shard, AValueIsGatheredOnce) {
                              "f32[batch, seq, ffn]? = swiglu(h, g)\n"
                              "  o: f32[batch, seq, hidden]? = einsum(a, v)\n  y = add(x, o)\n";
     EXPECT_EQ(collectives(sharded(body), "b.forward"), (Strings{"all_gather(x) over tp", "reduce_scatter(o) over tp"}));
+}
+
+// Largest sizes are reduced, not values; what crosses ranks is float8; each rank makes the scale of its groups by itself.
+TEST(Shard, Float8IsMadeBeforeItIsGathered) {
+    const std::string body =
+        kStream + kTwoProducts + kResult +
+        "  a: f32[batch.g, seq.g]? = amax(x)\n  q: f8e4m3[batch, seq, hidden]?; s: f32[batch.g, seq.g]? = to_float8(x, a)\n"
+        "  b: f32[]? = amax(w)\n  p: f8e4m3[ffn, hidden]?; t: f32[]? = to_float8(w, b)\n"
+        "  h: f32[batch, seq, ffn]? = scaled_einsum(q, p, s, t)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n"
+        "  y = add(x, o)\n";
+    EXPECT_EQ(op_lines(sharded(body), "b.forward"),
+              (Strings{"a: f32[batch.g/dp_shard, seq.g] partial max tp = amax(x)",
+                       "a.ar: f32[batch.g/dp_shard, seq.g] = all_reduce(a) over tp",
+                       "q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard, seq.g] = to_float8(x, a.ar)",
+                       "b: f32[] partial max tp = amax(w)", "b.ar: f32[] = all_reduce(b) over tp",
+                       "p: f8e4m3[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
+                       "q.ag: f8e4m3[batch/dp_shard, seq, hidden] = all_gather(q) {dim=1} over tp",
+                       "h: f32[batch/dp_shard, seq, ffn/tp] = scaled_einsum(q.ag, p, s, t)",
+                       "o: f32[batch/dp_shard, seq, hidden] partial sum tp = einsum(h, v)",
+                       "o.rs: f32[batch/dp_shard, seq/tp, hidden] = reduce_scatter(o) {dim=1} over tp", "y = add(x, o.rs)"}));
 }
 
 TEST(Shard, InputsAreBoundInEveryPlacementAskedFor) {

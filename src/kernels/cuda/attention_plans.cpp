@@ -197,7 +197,9 @@ fe::DataType_t type_of(Dtype type) {
         case Dtype::F32:
         case Dtype::F64:
         case Dtype::I32:
-        case Dtype::I8: break;
+        case Dtype::I8:
+        case Dtype::F8E4M3:
+        case Dtype::F8E5M2: break;
     }
     throw InternalError(fmt::format("cuDNN: no attention in {}", name_of(type)));
 }

@@ -51,7 +51,9 @@ cudaDataType_t type_of(Dtype type) {
         case Dtype::F16: return CUDA_R_16F;
         case Dtype::F64:
         case Dtype::I32:
-        case Dtype::I8: break;
+        case Dtype::I8:
+        case Dtype::F8E4M3:
+        case Dtype::F8E5M2: break;
     }
     throw InternalError(fmt::format("cublaslt.matmul: no products of {}", name_of(type)));
 }

@@ -13,6 +13,8 @@ __device__ double get(const AnyIn& x, int64_t i) {
         case Dtype::F16: return widen(static_cast<const F16*>(x.data)[i]);
         case Dtype::I32: return static_cast<const int32_t*>(x.data)[i];
         case Dtype::I8: return static_cast<const int8_t*>(x.data)[i];
+        case Dtype::F8E4M3:
+        case Dtype::F8E5M2: return 0;  // no op here reads them
     }
     return 0;
 }
@@ -25,7 +27,9 @@ __device__ void put(const AnyOut& y, int64_t i, double value) {
         case Dtype::BF16: static_cast<Bf16*>(y.data)[i] = narrow<Bf16>(static_cast<float>(value)); return;
         case Dtype::F16: static_cast<F16*>(y.data)[i] = narrow<F16>(static_cast<float>(value)); return;
         case Dtype::I32:
-        case Dtype::I8: return;
+        case Dtype::I8:
+        case Dtype::F8E4M3:
+        case Dtype::F8E5M2: return;
     }
 }
 

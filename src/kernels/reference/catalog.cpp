@@ -91,6 +91,7 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"dequantize", "dequantize_sum"})
             add_float<make_quantize<float>, make_quantize<double>>(r, op, -1, false);
         add_quantize(r);
+        add_float8(r);
         add_float<make_accumulate<float>, make_accumulate<double>>(r, "accumulate", -1, false);
         for (const Dtype t : kMovedDtypes) with_storage(t, [&]<class T>(std::type_identity<T>) { add_movement<kDtypeOf<T>>(r); });
         for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) {

@@ -40,6 +40,9 @@ Made make_movement(const KernelContext& c);   // rename, copy, slice, block, joi
 Made make_block_sum(const KernelContext& c);  // sum_blocks: any float type
 Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control, update_loss_scale: in double
 
+// Of amax, to_float8, from_float8 and scaled_einsum.
+void add_float8(std::vector<Registered>& all);
+
 // Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)
 bool has_one_float_type(const ir::Routine& routine, const ir::Op& op, Dtype type);
 // The op by its kernel for double, `make`, with copies of its tensors in converting_workspace_bytes.

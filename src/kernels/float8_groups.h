@@ -1,0 +1,61 @@
+// Which scale belongs to which element of a float8 tensor, on one rank. Along a dim of the tensor its scale has the same dim, a
+// coarse one, of which each element is for some of the tensor's, in their order, or none.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace lockstep::kernels {
+
+struct Float8Groups {
+    struct Along {
+        int64_t size;    // elements of the tensor
+        int64_t each;    // of them with one scale
+        int64_t stride;  // from a scale to the next
+    };
+    std::vector<Along> dims;  // of the tensor
+    int64_t count = 1;        // scales
+
+    // Elements next to each other that have one scale, from a multiple of this on.
+    int64_t run() const {
+        int64_t n = 1;
+        for (auto d = dims.rbegin(); d != dims.rend(); ++d) {
+            const bool is_whole = d->stride == 0 || d->each >= d->size;
+            n *= is_whole ? std::max<int64_t>(d->size, 1) : d->each;
+            if (!is_whole) break;
+        }
+        return n;
+    }
+
+    int64_t of(int64_t element) const {
+        int64_t at = 0;
+        for (auto d = dims.rbegin(); d != dims.rend(); ++d) {
+            at += element % d->size / d->each * d->stride;
+            element /= d->size;
+        }
+        return at;
+    }
+};
+
+inline Float8Groups float8_groups(const KernelContext& c, const ir::Tensor& whole, const ir::Tensor& scale) {
+    Float8Groups out;
+    for (size_t i = 0; i < whole.dims.size(); ++i) {
+        const int64_t size = c.size(whole, static_cast<int>(i));
+        out.dims.push_back({size, std::max<int64_t>(size, 1), 0});
+    }
+    for (size_t i = scale.dims.size(); i-- > 0;) {
+        const int64_t count = c.size(scale, static_cast<int>(i));
+        for (size_t k = 0; k < whole.dims.size(); ++k) {
+            const ir::DimId fine = whole.dims[k], coarse = scale.dims[i];
+            if (fine != coarse && c.routine.dims[static_cast<size_t>(coarse)].of != fine) continue;
+            out.dims[k].each = std::max<int64_t>(out.dims[k].size / count, 1);
+            out.dims[k].stride = out.count;
+        }
+        out.count *= count;
+    }
+    return out;
+}
+
+}  // namespace lockstep::kernels

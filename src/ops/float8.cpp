@@ -1,0 +1,130 @@
+// Tensorwise float8: a tensor is stored as codes q with one scale for each group of its elements, x = q s. The largest size of a
+// group decides its scale (base/float8.h: scale_of), as in torchao. Groups follow from the dims of a scale: each is a dim of q,
+// or coarse (ir::Dim::of) of one, and all other dims of q are in one group.
+//   amax(x) -> a: the largest |x| of each group, in float32; of float64 in float64. NaN where a group has one
+//   to_float8(x, amax) {[power_of_two]} -> q, s: q = encode(x scale), s = 1 / scale in the type and dims of amax. The product is
+//       one of float32, of float64 where x is. The type of q is that of its tensor
+//   from_float8(q, s) -> x
+//   scaled_einsum(a, b, sa, sb) {[fast]} -> y: einsum(a sa, b sb), names decide. `fast`: a machine may sum in fewer bits than
+//       float32 has. Both in E5M2 is no product that machines have
+// Differentiation is done before there are such ops: values pass as if they were not rounded. None has a derivative.
+#include "ops/einsum.h"
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+const ir::Tensor& tensor(const Routine& r, TensorId t) { return r.tensors[static_cast<size_t>(t)]; }
+
+// Are the dims of `groups` such of `whole`?
+std::string check_groups(const Routine& r, TensorId groups, TensorId whole) {
+    const std::vector<DimId>& dims = dims_of(r, whole);
+    std::vector<DimId> seen;
+    for (const DimId d : dims_of(r, groups)) {
+        const ir::Dim& dim = r.dims[static_cast<size_t>(d)];
+        const bool is_own = std::find(dims.begin(), dims.end(), d) != dims.end();
+        const DimId fine = is_own ? d : dim.of;
+        if (fine < 0 || std::find(dims.begin(), dims.end(), fine) == dims.end())
+            return fmt::format("{} of {} is no dim of {} and coarse of none", dim.name, tensor(r, groups).name,
+                               tensor(r, whole).name);
+        if (std::find(seen.begin(), seen.end(), fine) != seen.end())
+            return fmt::format("{} has groups of {} twice", tensor(r, groups).name, r.dims[static_cast<size_t>(fine)].name);
+        seen.push_back(fine);
+    }
+    return "";
+}
+
+std::string check_float(const Routine& r, TensorId t) {
+    return is_float(tensor(r, t).dtype) ? std::string() : fmt::format("{} is {}", tensor(r, t).name, name_of(tensor(r, t).dtype));
+}
+std::string check_float8(const Routine& r, TensorId t) {
+    if (is_float8(tensor(r, t).dtype)) return "";
+    return fmt::format("{} is {}, not float8", tensor(r, t).name, name_of(tensor(r, t).dtype));
+}
+std::string check_scale(const Routine& r, TensorId s, TensorId q) {
+    if (!is_wide(tensor(r, s).dtype)) return fmt::format("{} is {}", tensor(r, s).name, name_of(tensor(r, s).dtype));
+    return check_groups(r, s, q);
+}
+std::string check_amax(const Routine& r, TensorId amax, TensorId x) {
+    const Dtype type = tensor(r, x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
+    if (tensor(r, amax).dtype != type) return fmt::format("{} is not {}", tensor(r, amax).name, name_of(type));
+    return first_of({check_float(r, x), check_groups(r, amax, x)});
+}
+
+OpRule amax() {
+    OpRule r;
+    r.name = ir::kAmax;
+    r.operands = 1, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return check_amax(rt, op.out[0], op.in[0]); };
+    r.sharding = {.reduce = ir::Reduce::Max, .aligned = true};
+    r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
+        return Flops{0, static_cast<double>(ir::local_elements(mesh, rt, tensor(rt, op.in[0])))};
+    };
+    r.precision = {.wide_out = {0}};
+    return r;
+}
+
+OpRule to_float8() {
+    OpRule r;
+    r.name = ir::kToFloat8;
+    r.operands = 2, r.results = 2;
+    r.attrs = {{"power_of_two", AttrType::Integer, true}};
+    r.check = [](const Routine& rt, const Op& op) {
+        const TensorId x = op.in[0], amax = op.in[1], q = op.out[0], s = op.out[1];
+        if (tensor(rt, s).dtype != tensor(rt, amax).dtype)
+            return fmt::format("{} and {} are of two types", tensor(rt, amax).name, tensor(rt, s).name);
+        return first_of({check_amax(rt, amax, x), check_float8(rt, q), same_dims(rt, x, q), same_dims(rt, amax, s)});
+    };
+    r.sharding = {.repeated = {1}, .aligned = true};
+    r.precision = {.wide_in = {1}, .wide_out = {1}};
+    return r;
+}
+
+OpRule from_float8() {
+    OpRule r;
+    r.name = ir::kFromFloat8;
+    r.operands = 2, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) {
+        const TensorId q = op.in[0], x = op.out[0];
+        return first_of({check_float8(rt, q), check_scale(rt, op.in[1], q), check_float(rt, x), same_dims(rt, q, x)});
+    };
+    r.sharding = {.aligned = true};
+    r.precision = {.wide_in = {1}};
+    return r;
+}
+
+OpRule scaled_einsum() {
+    OpRule r;
+    r.name = ir::kScaledEinsum;
+    r.operands = 4, r.results = 1;
+    r.attrs = {{"fast", AttrType::Integer, true}};
+    r.check = [](const Routine& rt, const Op& op) {
+        const TensorId a = op.in[0], b = op.in[1];
+        const bool exists = tensor(rt, a).dtype != Dtype::F8E5M2 || tensor(rt, b).dtype != Dtype::F8E5M2;
+        return first_of({check_float8(rt, a), check_float8(rt, b), exists ? "" : "its factors are both f8e5m2",
+                         check_scale(rt, op.in[2], a), check_scale(rt, op.in[3], b), check_float(rt, op.out[0])});
+    };
+    r.sharding = {.aligned = true};
+    r.precision = {.wide_in = {2, 3}};
+    r.kept = {.operands = {0, 1}, .of_product = true};
+    r.flops = einsum_flops;
+    // A machine without such products rounds the factors to bfloat16, or to the type of a narrow result.
+    r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
+        const ir::Tensor& y = b.tensor(op.out[0]);
+        const Dtype type = y.dtype == Dtype::F32 ? Dtype::BF16 : y.dtype;
+        const std::vector<DimId> dims = y.dims;
+        std::vector<TensorId> factors;
+        for (const size_t i : {0, 1}) {
+            const TensorId q = op.in[i];
+            factors.push_back(b.op(ir::kFromFloat8, {q, op.in[i + 2]}, {{b.tensor(q).name + ".wide", b.dims(q), type}})[0]);
+        }
+        return {b.einsum("product", dims, factors)};
+    };
+    return r;
+}
+
+}  // namespace
+
+std::vector<OpRule> float8_rules() { return {amax(), to_float8(), from_float8(), scaled_einsum()}; }
+
+}  // namespace lockstep::ops

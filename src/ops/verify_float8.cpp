@@ -1,0 +1,137 @@
+#include "ops/verify_float8.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/rule.h"
+
+namespace lockstep::ops {
+namespace {
+
+bool is_of_float8(const Op& op) {
+    return op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8 || op.kind == ir::kScaledEinsum;
+}
+
+// Result i has elements of operand i, unchanged; of blocks, of the operands together.
+bool only_moves(const Op& op) {
+    if (rule(op.kind).collective) return !ir::traits_of(op).reduces;
+    static constexpr std::array<std::string_view, 4> kinds = {ir::kSlice, ir::kBlock, ir::kPack, ir::kUnpack};
+    return rule(op.kind).copies || op.kind == "join_blocks" || std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+}
+
+class Float8Laws {
+public:
+    Float8Laws(const ir::Program& program, const Routine& routine) : p_(program), r_(routine), maker_(routine.tensors.size()) {}
+
+    std::optional<Violation> run() {
+        for (const Op& op : r_.ops) {
+            made_and_read(op);
+            if (is_of_float8(op)) groups_are_of_the_rank(op);
+            if (op.kind == ir::kToFloat8) amax_is_of_operand(op);
+            for (size_t i = 0; i < op.out.size(); ++i) maker_[static_cast<size_t>(op.out[i])] = {&op, i};
+            if (found_) break;
+        }
+        return found_;
+    }
+
+private:
+    struct Made {
+        const Op* op = nullptr;
+        size_t result = 0;
+    };
+
+    void fail(const Op& op, const std::string& what) {
+        if (!found_) found_ = Violation{Invariant::Float8, fmt::format("{}, op {}: {}", r_.name, op.kind, what)};
+    }
+    const ir::Tensor& tensor(TensorId t) const { return r_.tensors[static_cast<size_t>(t)]; }
+    const Made& made(TensorId t) const { return maker_[static_cast<size_t>(t)]; }
+
+    void made_and_read(const Op& op) {
+        const auto check = [&](const std::vector<TensorId>& tensors, const char* does, std::string_view kind, size_t first) {
+            for (size_t i = 0; i < tensors.size(); ++i) {
+                const ir::Tensor& t = tensor(tensors[i]);
+                if (!is_float8(t.dtype)) continue;
+                if (!t.placement.partial.empty()) fail(op, fmt::format("{} is float8 and partial", t.name));
+                if (!only_moves(op) && (op.kind != kind || i >= first))
+                    fail(op, fmt::format("{} {}, which is float8", does, t.name));
+            }
+        };
+        check(op.in, "reads", op.kind == ir::kScaledEinsum ? ir::kScaledEinsum : ir::kFromFloat8, 2);
+        check(op.out, "makes", ir::kToFloat8, 1);
+    }
+
+    // Of a dim and one that is coarse of it: a rank's elements are those of its groups, or all in one of them.
+    void groups_are_of_the_rank(const Op& op) {
+        std::vector<std::pair<DimId, const mesh::AxisList*>> placed;
+        for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
+            for (const TensorId t : *list) {
+                for (size_t i = 0; i < tensor(t).placement.dims.size(); ++i)
+                    placed.emplace_back(tensor(t).dims[i], &tensor(t).placement.dims[i]);
+            }
+        }
+        for (const auto& [coarse, axes] : placed) {
+            const ir::Dim& d = r_.dims[static_cast<size_t>(coarse)];
+            for (const auto& [fine, all] : placed) {
+                if (d.of != fine) continue;
+                const bool is_one = d.size == p_.mesh.size(*axes);
+                if (mesh::starts_with(*all, *axes) && (is_one || *all == *axes)) continue;
+                return fail(op, fmt::format("{} is split over '{}' and {} over '{}': a rank has elements of other groups", d.name,
+                                            p_.mesh.text(*axes), r_.dims[static_cast<size_t>(fine)].name, p_.mesh.text(*all)));
+            }
+        }
+    }
+
+    // The largest sizes of x, maybe of all ranks, and maybe in a wider type. What comes by a port cannot be followed.
+    void amax_is_of_operand(const Op& op) {
+        TensorId t = op.in[1];
+        const Op* last = &op;
+        while (const Op* maker = made_before(t, last)) {
+            if (maker->kind == ir::kAmax) {
+                if (source(maker->in[0]) != source(op.in[0]))
+                    fail(op, fmt::format("{} is of {}, not of {}", tensor(op.in[1]).name, tensor(maker->in[0]).name,
+                                         tensor(op.in[0]).name));
+                return;
+            }
+            if (!keeps_amax(*maker)) return fail(op, fmt::format("{} is made by {}", tensor(op.in[1]).name, maker->kind));
+            t = maker->in[made(t).result];
+            last = maker;
+        }
+    }
+
+    bool keeps_amax(const Op& op) const {
+        if (op.kind == ir::kCast) return bytes_of(tensor(op.out[0]).dtype) >= bytes_of(tensor(op.in[0]).dtype);
+        const bool reduces = rule(op.kind).collective && ir::traits_of(op).reduces;
+        return reduces ? tensor(op.in[0]).placement.reduce == ir::Reduce::Max : only_moves(op) && op.in.size() == op.out.size();
+    }
+
+    // What the tensor is a copy of.
+    TensorId source(TensorId t) const {
+        const Op* maker = made(t).op;
+        while (maker && only_moves(*maker) && maker->in.size() == maker->out.size()) {
+            t = maker->in[made(t).result];
+            maker = made_before(t, maker);
+        }
+        return t;
+    }
+
+    // What an op overwrites in place it does not make of itself.
+    const Op* made_before(TensorId t, const Op* reader) const { return made(t).op < reader ? made(t).op : nullptr; }
+
+    const ir::Program& p_;
+    const Routine& r_;
+    std::vector<Made> maker_;  // so far
+    std::optional<Violation> found_;
+};
+
+}  // namespace
+
+std::optional<Violation> wrong_float8(const ir::Program& program, const ir::Routine& routine) {
+    return Float8Laws(program, routine).run();
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,189 @@
+// Float8 in programs: text, rules, and the laws of ops/verify_float8.h, each by a program that breaks it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ir/text.h"
+#include "ops/builder.h"
+#include "ops/expand.h"
+#include "ops/verify.h"
+
+namespace lockstep::testing {
+namespace {
+
+// A linear whose tokens have a scale for each half of the batch. The batch is split over its groups; tokens over tp, too, of which
+// there is one scale.
+const std::string kLegal = R"(mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2
+microbatches 1
+arena 0
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims batch=4 batch.g=2(batch/2) seq=6 hidden=4 ffn=16
+  port x value read
+    x: bf16[batch/dp_shard, seq/tp, hidden]
+  port params params read
+    w: bf16[ffn/tp, hidden] from w
+  port y value write
+    y: bf16[batch/dp_shard, seq, ffn/tp]
+  a: f32[batch.g/dp_shard] partial max tp = amax(x)
+  a.ar: f32[batch.g/dp_shard] = all_reduce(a) over tp
+  q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard] = to_float8(x, a.ar) {power_of_two=1}
+  q.ag: f8e4m3[batch/dp_shard, seq, hidden] = all_gather(q) {dim=1} over tp
+  b: f32[] partial max tp = amax(w)
+  b.ar: f32[] = all_reduce(b) over tp
+  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)
+  y = scaled_einsum(q.ag, v, s, t) {fast=1}
+)";
+
+std::string replaced_once(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(Float8Program, IsAcceptedAndReadsAsItIsPrinted) {
+    const ir::Program p = ir::parse(kLegal);
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message;
+    EXPECT_EQ(ir::print(p), kLegal);
+    const ir::Routine& r = p.routines[0];
+    const ir::Dim& groups = r.dims[static_cast<size_t>(r.dim("batch.g"))];
+    EXPECT_EQ(groups.of, r.dim("batch"));
+    EXPECT_EQ(groups.each, 2);
+    EXPECT_EQ(r.tensors[static_cast<size_t>(r.find("q"))].dtype, Dtype::F8E4M3);
+    EXPECT_EQ(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(r.find("q"))]), 2 * 3 * 4);
+}
+
+struct Broken {
+    const char *name, *from, *to, *invariant, *message;
+};
+void PrintTo(const Broken& c, std::ostream* stream) { *stream << c.name; }
+
+class Float8Law : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(Float8Law, IsEnforced) {
+    const auto violation = ops::verify(ir::parse(replaced_once(kLegal, GetParam().from, GetParam().to)));
+    ASSERT_TRUE(violation) << "accepted";
+    EXPECT_EQ(name_of(violation->invariant), GetParam().invariant);
+    EXPECT_EQ(violation->message, GetParam().message);
+}
+
+const Broken kBroken[] = {
+    {"read_by_another_op", "  y = scaled_einsum",
+     "  z: f8e4m3[batch/dp_shard, seq, hidden] = add(q.ag, q.ag)\n  y = scaled_einsum", "float8",
+     "f, op add: reads q.ag, which is float8"},
+    {"made_by_a_cast", "  y = scaled_einsum", "  z: f8e4m3[batch/dp_shard, seq/tp, hidden] = cast(x)\n  y = scaled_einsum",
+     "float8", "f, op cast: makes z, which is float8"},
+    {"read_by_a_cast", "  y = scaled_einsum", "  z: f32[batch/dp_shard, seq/tp, hidden] = cast(q)\n  y = scaled_einsum", "float8",
+     "f, op cast: reads q, which is float8"},
+    {"read_by_a_product", "  y = scaled_einsum(q.ag, v, s, t) {fast=1}", "  y = einsum(q.ag, v)", "float8",
+     "f, op einsum: reads q.ag, which is float8"},
+    {"amax_of_another", "v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
+     "c: f32[] partial max dp_shard,tp = amax(x)\n  c.ar: f32[] = all_reduce(c) over dp_shard,tp\n"
+     "  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c.ar)",
+     "float8", "f, op to_float8: c.ar is of x, not of w"},
+    {"amax_by_another_op", "  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
+     "  c: f32[] = scale(b.ar) {c=2.0}\n  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c)", "float8",
+     "f, op to_float8: c is made by scale"},
+    {"amax_of_one_rank", "to_float8(x, a.ar)", "to_float8(x, a)", "partial",
+     "f, op to_float8: is not linear in a, which is a partial sum"},
+    {"amax_that_lost_an_axis", "a: f32[batch.g/dp_shard] partial max tp", "a: f32[batch.g/dp_shard]", "partial",
+     "f, op amax: a is partial over 'tp', not over ''"},
+    {"groups_of_other_ranks",
+     "  a: f32[batch.g/dp_shard] partial max tp = amax(x)\n  a.ar: f32[batch.g/dp_shard] = all_reduce(a) over tp",
+     "  a: f32[batch.g] partial max dp_shard,tp = amax(x)\n  a.ar: f32[batch.g/dp_shard] = reduce_scatter(a) {dim=0} over dp_shard",
+     "float8", "f, op amax: batch.g is split over '' and batch over 'dp_shard': a rank has elements of other groups"},
+    {"both_with_few_bits",
+     "q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard] = to_float8(x, a.ar) {power_of_two=1}\n"
+     "  q.ag: f8e4m3",
+     "q: f8e5m2[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard] = to_float8(x, a.ar) {power_of_two=1}\n  q.ag: f8e5m2",
+     "shape", "f, op scaled_einsum: its factors are both f8e5m2"},
+    {"factor_that_is_none", "scaled_einsum(q.ag, v, s, t)", "scaled_einsum(q.ag, w, s, t)", "shape",
+     "f, op scaled_einsum: w is bf16, not float8"},
+    {"scales_exchanged", "scaled_einsum(q.ag, v, s, t)", "scaled_einsum(q.ag, v, t, s)", "shape",
+     "f, op scaled_einsum: batch.g of s is no dim of v and coarse of none"},
+    {"scale_of_a_narrow_type", "s: f32[batch.g/dp_shard]", "s: bf16[batch.g/dp_shard]", "shape",
+     "f, op to_float8: a.ar and s are of two types"},
+    {"amax_of_a_narrow_type", "b: f32[] partial max tp = amax(w)\n  b.ar: f32[]",
+     "b: bf16[] partial max tp = amax(w)\n  b.ar: bf16[]", "precision", "f, op amax: b is bf16"},
+    {"codes_of_no_float8", "v: f8e5m2", "v: bf16", "shape", "f, op to_float8: v is bf16, not float8"},
+    {"coarse_dim_of_another_size", "batch.g=2(batch/2)", "batch.g=2(batch/1)", "names",
+     "f: batch.g is not aligned with what it names"},
+    {"coarse_of_no_dim", "batch.g=2(batch/2)", "batch.g=2", "shape",
+     "f, op amax: batch.g of a is no dim of x and coarse of none"},
+};
+INSTANTIATE_TEST_SUITE_P(Broken, Float8Law, ::testing::ValuesIn(kBroken),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// What came by a port, was gathered or renamed, and what moved elements, is followed as far as it can be.
+TEST(Float8Program, MovedElementsAreAccepted) {
+    const std::string text = R"(mesh dp_replicate=1 dp_shard=1 cp=2 tp=1 cp:(1)2
+microbatches 1
+arena 0
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims seq=8 kv_seq=8(seq/1) hidden=4 seq.block=4
+  port x value read
+    x: f32[seq/cp, hidden]
+  port saved frame read
+    amax: f32[] from amax
+  port y value write
+    y: f32[kv_seq, hidden]
+  q: f8e4m3[seq/cp, hidden]; s: f32[] = to_float8(x, amax)
+  r: f8e4m3[kv_seq/cp, hidden] = rename(q)
+  p: f8e4m3[kv_seq/cp, hidden] = permute(r) {by=1} over cp
+  g: f8e4m3[kv_seq, hidden] = all_gather(p) {dim=0} over cp
+  y = from_float8(g, s)
+)";
+    const auto violation = ops::verify(ir::parse(text));
+    EXPECT_FALSE(violation) << violation->message;
+    const auto narrow = ops::verify(ir::parse(replaced_once(
+        text, "  y = from_float8(g, s)", "  z: f8e4m3[kv_seq/cp, hidden] partial sum cp = rename(q)\n  y = from_float8(g, s)")));
+    ASSERT_TRUE(narrow);
+}
+
+// A scale of groups of what is contracted, and one of rows: FLOPs are those of the product of the factors.
+TEST(Float8Rules, ProductsCountAndExpandAsThoseOfOtherTypes) {
+    const ir::Program p = ir::parse(kLegal);
+    ir::Routine r = p.routines[0];
+    const ir::Op op = r.ops.back();
+    ASSERT_EQ(op.kind, ir::kScaledEinsum);
+    EXPECT_EQ(ops::flops_of(p.mesh, r, op).executed, 2.0 * 2 * 6 * 4 * 8);
+    EXPECT_EQ(ops::flops_of(p.mesh, r, op).model, 2.0 * 4 * 6 * 4 * 16 / 4);
+    ops::MatmulShape shape;
+    ASSERT_TRUE(ops::is_matmul(p.mesh, r, op, &shape));
+    EXPECT_EQ(shape.m, 2 * 6);
+    EXPECT_EQ(shape.n, 8);
+    EXPECT_EQ(shape.k, 4);
+    EXPECT_EQ(ops::bytes_moved(p.mesh, r, op), 2 * 6 * 4 + 8 * 4 + 4 + 4 + 2 * 2 * 6 * 8);
+    const std::vector<ir::Op> plain = ops::expanded(r, op);
+    ASSERT_EQ(plain.size(), 3u);
+    EXPECT_EQ(plain[0].kind, ir::kFromFloat8);
+    EXPECT_EQ(plain[2].kind, ir::kEinsum);
+    EXPECT_EQ(plain[2].out, op.out);
+    EXPECT_EQ(r.tensors[static_cast<size_t>(plain[0].out[0])].dtype, Dtype::BF16);
+}
+
+TEST(Float8Rules, GroupsAreOfTheirTensor) {
+    ir::Routine r;
+    r.dims = {{"rows", 8, 8}, {"rows.g", 2, 2, ir::DimRole::Other, 0, 4}, {"columns", 6, 6}, {"other", 3, 3}};
+    ops::Builder b(r);
+    const auto refusal = [&](std::vector<ir::DimId> dims, Dtype amax = Dtype::F32, Dtype x = Dtype::F32) {
+        ir::Op op;
+        op.kind = ir::kAmax;
+        op.in = {b.make({"x", {0, 2}, x})}, op.out = {b.make({"a", std::move(dims), amax})};
+        return ops::check_op(r, op);
+    };
+    for (const std::vector<ir::DimId>& dims : std::vector<std::vector<ir::DimId>>{{}, {0}, {2}, {1}, {1, 2}, {2, 1}, {0, 2}})
+        EXPECT_EQ(refusal(dims), "");
+    EXPECT_EQ(refusal({3}), "other of a is no dim of x and coarse of none");
+    EXPECT_EQ(refusal({0, 1}), "a has groups of rows twice");
+    EXPECT_EQ(refusal({}, Dtype::F64), "a is not f32");
+    EXPECT_EQ(refusal({}, Dtype::F32, Dtype::F64), "a is not f64");
+    EXPECT_EQ(refusal({}, Dtype::F64, Dtype::F64), "");
+    EXPECT_EQ(refusal({}, Dtype::F32, Dtype::I32), "x is i32");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
