@@ -1,7 +1,8 @@
 // Tensorwise float8: a tensor is stored as codes q with one scale for each group of its elements, x = q s. The largest size of a
 // group decides its scale (base/float8.h: scale_of), as in torchao. Groups follow from the dims of a scale: each is a dim of q,
 // or coarse (ir::Dim::of) of one, and all other dims of q are in one group.
-//   amax(x) -> a: the largest |x| of each group, in float32; of float64 in float64. NaN where a group has one
+//   amax(x, ..) -> a: the largest |x| of each group, of all operands together; in float32, of float64 in float64. NaN where a
+//       group has one
 //   to_float8(x, amax) {[power_of_two]} -> q, s: q = encode(x scale), s = 1 / scale in the type and dims of amax. The product is
 //       one of float32, of float64 where x is. The type of q is that of its tensor
 //   from_float8(q, s) -> x
@@ -54,11 +55,19 @@ std::string check_amax(const Routine& r, TensorId amax, TensorId x) {
 OpRule amax() {
     OpRule r;
     r.name = ir::kAmax;
-    r.operands = 1, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) { return check_amax(rt, op.out[0], op.in[0]); };
+    r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) {
+        std::string wrong = op.in.empty() ? "takes one operand or more" : "";
+        for (const TensorId x : op.in) {
+            if (wrong.empty()) wrong = check_amax(rt, op.out[0], x);
+        }
+        return wrong;
+    };
     r.sharding = {.reduce = ir::Reduce::Max, .aligned = true};
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
-        return Flops{0, static_cast<double>(ir::local_elements(mesh, rt, tensor(rt, op.in[0])))};
+        int64_t elements = 0;
+        for (const TensorId x : op.in) elements += ir::local_elements(mesh, rt, tensor(rt, x));
+        return Flops{0, static_cast<double>(elements)};
     };
     r.precision = {.wide_out = {0}};
     return r;

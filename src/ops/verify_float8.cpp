@@ -92,7 +92,8 @@ private:
         const Op* last = &op;
         while (const Op* maker = made_before(t, last)) {
             if (maker->kind == ir::kAmax) {
-                if (source(maker->in[0]) != source(op.in[0]))
+                const TensorId x = source(op.in[0]);
+                if (std::none_of(maker->in.begin(), maker->in.end(), [&](TensorId of) { return source(of) == x; }))
                     fail(op, fmt::format("{} is of {}, not of {}", tensor(op.in[1]).name, tensor(maker->in[0]).name,
                                          tensor(op.in[0]).name));
                 return;

@@ -11,13 +11,22 @@ namespace lockstep::kernels::reference {
 namespace {
 
 Made make_amax(const KernelContext& c) {
-    const Float8Groups groups = float8_groups(c, c.in(0), c.out(0));
-    return kernel_from([groups, n = c.elements(c.in(0)), x = c.in(0).dtype, y = c.out(0).dtype](const KernelArgs& a) {
-        for (int64_t g = 0; g < groups.count; ++g) set_element(a.out[0], y, g, 0);
-        for (int64_t i = 0; i < n; ++i) {
-            const int64_t g = groups.of(i);
-            const double size = std::abs(element(a.in[0], x, i));
-            if (size > element(a.out[0], y, g) || std::isnan(size)) set_element(a.out[0], y, g, size);
+    struct Operand {
+        Float8Groups groups;
+        int64_t n;
+        Dtype type;
+    };
+    std::vector<Operand> operands;
+    for (size_t i = 0; i < c.op.in.size(); ++i)
+        operands.push_back({float8_groups(c, c.in(i), c.out(0)), c.elements(c.in(i)), c.in(i).dtype});
+    return kernel_from([operands, count = c.elements(c.out(0)), y = c.out(0).dtype](const KernelArgs& a) {
+        for (int64_t g = 0; g < count; ++g) set_element(a.out[0], y, g, 0);
+        for (size_t k = 0; k < operands.size(); ++k) {
+            for (int64_t i = 0; i < operands[k].n; ++i) {
+                const int64_t g = operands[k].groups.of(i);
+                const double size = std::abs(element(a.in[k], operands[k].type, i));
+                if (size > element(a.out[0], y, g) || std::isnan(size)) set_element(a.out[0], y, g, size);
+            }
         }
     });
 }

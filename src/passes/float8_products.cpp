@@ -1,0 +1,295 @@
+#include "passes/float8_products.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "ir/sources.h"
+#include "ops/builder.h"
+#include "ops/einsum.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::DimId;
+using ir::Op;
+using ir::PortKind;
+using ir::Routine;
+using ir::TensorId;
+
+// A product of a converted parameter, or of several that are packed.
+struct Product {
+    enum class Gives { Result, RowGradient, WeightGradient } gives = Gives::Result;
+    size_t op = 0;
+    std::string weights;             // as the port of the parameters names them
+    TensorId left = -1, right = -1;  // its factors
+    Dtype of_left = Dtype::F8E4M3, of_right = Dtype::F8E4M3;
+};
+
+// What the forward of a block tells its backward.
+struct Forward {
+    std::map<std::string, std::set<std::string>> groups;  // weights -> those that multiply the same rows, themselves included
+    struct Rows {
+        TensorId x = -1, amax = -1, codes = -1, scale = -1;
+    };
+    std::map<std::string, Rows> rows;  // by the name under which the frame has them
+};
+
+class Converter {
+public:
+    Converter(const ir::Program& p, Routine& r, const Float8Options& o) : r_(r), b_(r), o_(o) {
+        for (const ir::Parameter& x : p.params) {
+            if (x.converted) converted_.insert(x.key);
+        }
+    }
+
+    bool forward(Forward& out) {
+        find_products();
+        if (products_.empty()) return false;
+        for (const Product& a : products_) {
+            for (const Product& b : products_) {
+                if (a.weights == b.weights || (o_.shares_scales && a.left == b.left)) out.groups[a.weights].insert(b.weights);
+            }
+        }
+        convert(out);
+        for (const auto& [of, cast] : casts_) {
+            if (port_kind(of.first) == PortKind::Frame)
+                out.rows[tensor(of.first).source] = {of.first, cast.amax, cast.codes, cast.scale};
+        }
+        return true;
+    }
+
+    void backward(Routine& forward, const Forward& saved) {
+        find_products();
+        bind_saved(forward, saved);
+        convert(saved);
+    }
+
+    void finish() {
+        r_.ops = ops::live_ops(r_, in_order(std::move(r_.ops)), {});
+        ops::renumber(r_);
+    }
+
+private:
+    struct Cast {
+        TensorId amax = -1, codes = -1, scale = -1;
+    };
+
+    ir::Tensor& tensor(TensorId t) { return r_.tensors[static_cast<size_t>(t)]; }
+    std::optional<PortKind> port_kind(TensorId t) {
+        const int port = tensor(t).port;
+        return port < 0 ? std::nullopt : std::optional(r_.ports[static_cast<size_t>(port)].kind);
+    }
+    bool is_converted(TensorId t, PortKind kind) {
+        if (port_kind(t) != kind) return false;
+        const std::vector<std::string_view> sources = ir::sources_of(tensor(t));
+        const auto is = [&](std::string_view key) { return converted_.contains(key); };
+        const bool any = std::any_of(sources.begin(), sources.end(), is);
+        ensure(!any || std::all_of(sources.begin(), sources.end(), is),
+               "float8_products: " + tensor(t).source + " are read as one, and not all are converted");
+        return any;
+    }
+
+    // Products of matrices alone read converted parameters. A weight's gradient is added to its sum as it is.
+    void find_products() {
+        std::map<TensorId, std::string> sums;  // what is added to a gradient -> its parameters
+        for (const Op& op : r_.ops) {
+            if (ops::rule(op.kind).accumulates && is_converted(op.out[0], PortKind::Gradients))
+                sums[op.in[0]] = tensor(op.out[0]).source;
+        }
+        const bool is_backward = ir::is_backward(r_.kind);
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            const Op& op = r_.ops[i];
+            using Gives = Product::Gives;
+            if (const auto sum = sums.find(op.out[0]); op.kind == ir::kEinsum && sum != sums.end()) {
+                // Its derivative has the gradient of the result first (ops/einsum.cpp).
+                products_.push_back({Gives::WeightGradient, i, sum->second, op.in[0], op.in[1], Dtype::F8E5M2, Dtype::F8E4M3});
+                continue;
+            }
+            for (const TensorId t : op.in) {
+                if (!is_converted(t, PortKind::Params)) continue;
+                ensure(op.kind == ir::kEinsum && ops::is_product(r_, op) && op.in[1] == t,
+                       "float8_products: " + op.kind + " reads the converted " + tensor(t).source);
+                products_.push_back({is_backward ? Gives::RowGradient : Gives::Result, i, tensor(t).source, op.in[0], t,
+                                     is_backward ? Dtype::F8E5M2 : Dtype::F8E4M3, Dtype::F8E4M3});
+            }
+        }
+    }
+
+    // Rows of the forward come in float8 where only products of weights' gradients read them, and with their amax where others
+    // read them, too.
+    void bind_saved(Routine& forward, const Forward& saved) {
+        std::map<TensorId, size_t> reads;
+        for (const Op& op : r_.ops) {
+            for (const TensorId t : op.in) ++reads[t];
+        }
+        for (const Product& p : products_) {
+            if (p.gives == Product::Gives::WeightGradient) --reads[p.right];
+        }
+        for (const Product& p : products_) {
+            if (p.gives != Product::Gives::WeightGradient || port_kind(p.right) != PortKind::Frame) continue;
+            const auto known = saved.rows.find(tensor(p.right).source);
+            if (known == saved.rows.end() || casts_.contains({p.right, p.of_right})) continue;
+            Cast& cast = casts_[{p.right, p.of_right}];
+            if (reads.at(p.right) == 0) {
+                cast.codes = share(forward, known->second.codes), cast.scale = share(forward, known->second.scale);
+                ir::Tensor& x = forward.tensors[static_cast<size_t>(known->second.x)];
+                x.port = -1, x.source.clear();
+            } else {
+                cast.amax = share(forward, known->second.amax);
+            }
+        }
+    }
+    // The forward leaves its tensor in the frame; here it is read.
+    TensorId share(Routine& forward, TensorId t) {
+        const auto frame_of = [](const Routine& r) {
+            const auto it =
+                std::find_if(r.ports.begin(), r.ports.end(), [](const ir::Port& p) { return p.kind == PortKind::Frame; });
+            return static_cast<int>(it - r.ports.begin());
+        };
+        ir::Tensor& written = forward.tensors[static_cast<size_t>(t)];
+        written.port = frame_of(forward), written.source = written.name;
+        ir::Tensor read = written;
+        read.port = frame_of(r_), read.name = b_.fresh(read.name);
+        for (DimId& d : read.dims) d = dim_of(forward, d);
+        r_.tensors.push_back(std::move(read));
+        return static_cast<TensorId>(r_.tensors.size()) - 1;
+    }
+    DimId dim_of(const Routine& forward, DimId of) {
+        const ir::Dim& like = forward.dims[static_cast<size_t>(of)];
+        return like.of < 0 ? r_.dim(like.name) : groups_of(r_.dim(forward.dims[static_cast<size_t>(like.of)].role));
+    }
+
+    // Groups of a dim of batch or seq.
+    DimId groups_of(DimId of) {
+        const ir::Dim& fine = r_.dims[static_cast<size_t>(of)];
+        const bool is_batch = fine.role == ir::DimRole::Batch;
+        const int64_t each = is_batch ? o_.sequences : fine.size / o_.context_blocks;
+        const std::string name = is_batch ? kBatch : kSeq;
+        if (const DimId known = r_.dim(name); known >= 0) return known;
+        ensure(each > 0 && fine.size % each == 0, "float8_products: groups do not divide " + fine.name);
+        ir::Dim groups{name, fine.size / each, fine.size / each, ir::DimRole::Other};
+        groups.of = of, groups.each = each;
+        r_.dims.push_back(std::move(groups));
+        return static_cast<DimId>(r_.dims.size()) - 1;
+    }
+    // One scale for all of a weight, and for each group of activations.
+    std::vector<DimId> dims_of_scale(TensorId x) {
+        std::vector<DimId> out;
+        for (const DimId d : std::vector<DimId>(tensor(x).dims)) {
+            const ir::DimRole role = r_.dims[static_cast<size_t>(d)].role;
+            if (port_kind(x) != PortKind::Params && (role == ir::DimRole::Batch || role == ir::DimRole::Seq))
+                out.push_back(groups_of(d));
+        }
+        return out;
+    }
+
+    // The factors of products that share a scale.
+    std::vector<TensorId> with_shared_scale(const Product& of, bool left, const Forward& forward) {
+        const bool is_rows = of.gives != Product::Gives::RowGradient && left == (of.gives == Product::Gives::Result);
+        std::vector<TensorId> out = {left ? of.left : of.right};
+        if (is_rows) return out;
+        const std::set<std::string>& group = forward.groups.at(of.weights);
+        for (const Product& p : products_) {
+            const TensorId t = left ? p.left : p.right;
+            if (p.gives == of.gives && group.contains(p.weights) && std::find(out.begin(), out.end(), t) == out.end())
+                out.push_back(t);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
+    const Cast& cast(const Product& p, bool left, const Forward& forward) {
+        const TensorId x = left ? p.left : p.right;
+        const Dtype type = left ? p.of_left : p.of_right;
+        Cast& out = casts_[{x, type}];
+        if (out.codes >= 0) return out;
+        const Dtype wide = tensor(x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
+        const std::string name = tensor(x).name;
+        if (out.amax < 0) {
+            const std::vector<TensorId> all = with_shared_scale(p, left, forward);
+            const auto known = std::find_if(casts_.begin(), casts_.end(), [&](const auto& c) {
+                return c.first.second == type && c.second.amax >= 0 &&
+                       std::find(all.begin(), all.end(), c.first.first) != all.end();
+            });
+            out.amax =
+                known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", dims_of_scale(x), wide}})[0];
+        }
+        const std::vector<TensorId> made = b_.op(
+            ir::kToFloat8, {x, out.amax}, {{name + "8", tensor(x).dims, type}, {name + "8.s", tensor(out.amax).dims, wide}});
+        out.codes = made[0], out.scale = made[1];
+        return out;
+    }
+
+    void convert(const Forward& forward) {
+        const std::vector<Op> before = std::exchange(r_.ops, {});
+        auto product = products_.begin();
+        for (size_t i = 0; i < before.size(); ++i) {
+            Op op = before[i];
+            if (product != products_.end() && product->op == i) {
+                const Cast left = cast(*product, true, forward), right = cast(*product, false, forward);
+                op.kind = ir::kScaledEinsum;
+                op.in = {left.codes, right.codes, left.scale, right.scale};
+                if (product->gives == Product::Gives::Result) op.attrs["fast"] = int64_t{1};
+                ++product;
+            }
+            r_.ops.push_back(std::move(op));
+        }
+    }
+
+    // A scale that several values share is made behind all of them.
+    std::vector<Op> in_order(std::vector<Op> ops) {
+        std::vector<bool> made(r_.tensors.size(), true);
+        for (const Op& op : ops) {
+            for (const TensorId t : op.out)
+                made[static_cast<size_t>(t)] =
+                    tensor(t).port >= 0 && r_.ports[static_cast<size_t>(tensor(t).port)].access != ir::Access::Write;
+        }
+        std::vector<Op> out;
+        while (!ops.empty()) {
+            const auto next = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+                return std::all_of(op.in.begin(), op.in.end(), [&](TensorId t) { return made[static_cast<size_t>(t)]; });
+            });
+            ensure(next != ops.end(), "float8_products: " + r_.name + " has no order");
+            for (const TensorId t : next->out) made[static_cast<size_t>(t)] = true;
+            out.push_back(std::move(*next));
+            ops.erase(next);
+        }
+        return out;
+    }
+
+    static constexpr const char *kBatch = "batch.g", *kSeq = "seq.g";
+
+    Routine& r_;
+    ops::Builder b_;
+    const Float8Options& o_;
+    std::set<std::string, std::less<>> converted_;
+    std::vector<Product> products_;
+    std::map<std::pair<TensorId, Dtype>, Cast> casts_;
+};
+
+}  // namespace
+
+ir::Program float8_products(ir::Program program, const Float8Options& options) {
+    for (Routine& r : program.routines) {
+        if (r.kind != ir::RoutineKind::Forward || (r.entry != ir::EntryKind::Train && r.entry != ir::EntryKind::Eval)) continue;
+        Converter forward(program, r, options);
+        Forward saved;
+        if (!forward.forward(saved)) continue;
+        const auto reads = [&](const Routine& b) { return b.kind == ir::RoutineKind::Backward && b.block == r.block; };
+        const auto backward = std::find_if(program.routines.begin(), program.routines.end(), reads);
+        if (r.entry == ir::EntryKind::Train && backward != program.routines.end()) {
+            Converter converter(program, *backward, options);
+            converter.backward(r, saved);
+            converter.finish();
+        }
+        forward.finish();
+    }
+    return program;
+}
+
+}  // namespace lockstep::passes
