@@ -251,6 +251,7 @@ struct Parameter {
     bool decay = true;
     Init init;
     bool shared = false;           // several blocks add to its gradient
+    bool converted = false;        // its products are in 8 bits, as model.converters asks
     std::vector<int64_t> holders;  // pipeline ranks that have it, the one that updates it first; empty: only this one
     bool operator==(const Parameter&) const = default;
 };
