@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "compile/conversion.h"
 #include "compile/limits.h"
 #include "compile/recompute_budget.h"
 #include "compile/runner.h"
@@ -50,9 +51,12 @@ std::vector<EntryKind> entries_of(const Config& config, const CompileOptions& op
     return {EntryKind::Train};
 }
 
+bool generates(const CompileOptions& options) {
+    return std::find(options.entries.begin(), options.entries.end(), EntryKind::Prefill) != options.entries.end();
+}
+
 std::optional<UserError> generates_in_a_pipeline(const Config& config, const CompileOptions& options) {
-    const bool generates = std::find(options.entries.begin(), options.entries.end(), EntryKind::Prefill) != options.entries.end();
-    if (!generates || config.parallelism.pipeline_parallel_degree == 1) return std::nullopt;
+    if (!generates(options) || config.parallelism.pipeline_parallel_degree == 1) return std::nullopt;
     return UserError("pipeline.generation", "parallelism.pipeline_parallel_degree",
                      "generation runs without a pipeline: set parallelism.pipeline_parallel_degree to 1, and use tensor "
                      "parallelism if the model does not fit");
@@ -89,9 +93,9 @@ std::optional<UserError> too_large(const P& unbound, const Layout& layout) {
 bool same_prefix(const Config& a, const Config& b) {
     const auto read = [](const Config& c) {
         const Config::Training& t = c.training;
-        return std::tie(c.model, c.validation.enable, t.seq_len, t.dtype, t.mixed_precision_param, t.mixed_precision_norm,
-                        t.logits, t.fp32_residual_connection, t.pack_products, t.loss_scale, t.initial_loss_scale,
-                        t.min_loss_scale, t.loss_scale_window);
+        return std::tie(c.model, c.linear_float8, c.linear_mx, c.quantize, c.validation.enable, t.seq_len, t.dtype,
+                        t.mixed_precision_param, t.mixed_precision_norm, t.logits, t.fp32_residual_connection, t.pack_products,
+                        t.loss_scale, t.initial_loss_scale, t.min_loss_scale, t.loss_scale_window);
     };
     return read(a) == read(b);
 }
@@ -114,15 +118,6 @@ bool fuses_gelu(const Config& config, const ops::KernelCatalog& catalog) {
 // All that a prefix reads of a layout or of a catalog.
 PrefixAnswers answers_of(const Config& config, const std::vector<ir::Dim>& dims, const ops::KernelCatalog& catalog) {
     return {keeps_groups_whole(config, dims), config.parallelism.context_parallel_degree > 1, fuses_gelu(config, catalog)};
-}
-
-P build_blocks(const Config& config) {
-    models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
-    P program;
-    program.blocks = std::move(model.blocks);
-    program.params = std::move(model.params);
-    program.routines = std::move(model.routines);
-    return program;
 }
 
 using SaveLists = std::vector<passes::SaveList>;
@@ -269,6 +264,16 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 
 }  // namespace
 
+P build_blocks(const Config& config) {
+    models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
+    P program;
+    program.blocks = std::move(model.blocks);
+    program.params = std::move(model.params);
+    program.routines = std::move(model.routines);
+    const std::optional<Float8> float8 = config.float8();
+    return float8 ? convert(std::move(program), *float8, config.training.pack_products) : program;
+}
+
 int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory) {
     return program.arena_bytes[Place::Device] + (memory == ComputesIn::HostMemory ? program.arena_bytes[Place::Host] : 0);
 }
@@ -316,7 +321,10 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     prefix.dims = dims_of(config);
     prefix.answers = answers_of(config, prefix.dims, options.catalog);
     Runner run(options, Programs(1));
-    run("build_blocks", [&](P) { return build_blocks(config); });
+    // A scale of a tensor depends on all its tokens, so that a token which is decoded alone would have another one.
+    Config of_blocks = config;
+    if (generates(options)) of_blocks.model.converters.clear();
+    run("build_blocks", [&](P) { return build_blocks(of_blocks); });
     Types types = types_of(config);
     if (!options.is_narrow_by_default && !config.training.logits) types.precision.narrow_logits = false;
     types.precision.wide_key_gradients = prefix.answers.shares_keys;

@@ -124,6 +124,9 @@ void place_fullest(Compiled& compiled);
 Compiled compile(const Config& config, const CompileOptions& options);
 Compiled compile(const Recipe& recipe, const CompileOptions& options);
 
+// The first of them: the model's forward routines, one a block, before any pass changes them.
+ir::Program build_blocks(const Config& config);
+
 // All passes in their order, and which of them may be switched off.
 const std::vector<std::string>& pass_names();
 const std::vector<std::string>& optional_passes();

@@ -186,6 +186,40 @@ constexpr auto words_of(CommThread) {
     return std::to_array<Word<CommThread>>({{"auto", Auto}, {"on", On}, {"off", Off}});
 }
 
+// model.converters. A family has the name of torchtitan's documents, and that of its file llama3_405b.toml.
+enum class Converter { Float8, Mx, GroupedFloat8, GroupedMx };
+constexpr auto words_of(Converter) {
+    using enum Converter;
+    return std::to_array<Word<Converter>>({{"quantize.linear.float8", Float8},
+                                           {"quantize.linear.mx", Mx},
+                                           {"quantize.grouped_mm.float8", GroupedFloat8},
+                                           {"quantize.grouped_mm.mx", GroupedMx},
+                                           {"float8", Float8},
+                                           {"mx", Mx}});
+}
+
+// quantize.linear.float8.recipe_name. Unnamed is tensorwise.
+enum class Float8Name { Unnamed, Tensorwise, Rowwise, RowwiseWithGwHp, Blockwise };
+constexpr auto words_of(Float8Name) {
+    using enum Float8Name;
+    return std::to_array<Word<Float8Name>>({{"", Unnamed},
+                                            {"tensorwise", Tensorwise},
+                                            {"rowwise", Rowwise},
+                                            {"rowwise_with_gw_hp", RowwiseWithGwHp},
+                                            {"blockwise", Blockwise}});
+}
+
+// quantize.linear.mx.recipe_name.
+enum class MxName { Cublas, CublasRceil, Emulated, Fp4Cutlass, Fp4Emulated };
+constexpr auto words_of(MxName) {
+    using enum MxName;
+    return std::to_array<Word<MxName>>({{"mxfp8_cublas", Cublas},
+                                        {"mxfp8_cublas_rceil", CublasRceil},
+                                        {"mxfp8_emulated", Emulated},
+                                        {"mxfp4_cutlass", Fp4Cutlass},
+                                        {"mxfp4_emulated", Fp4Emulated}});
+}
+
 // training.dataset. A name of torchtitan's, such as c4, stands for Prepared.
 enum class Dataset { Prepared, Synthetic };
 
@@ -215,6 +249,19 @@ struct Names {
     bool operator==(const Names&) const = default;
 };
 
+// How products of linear layers are in 8 bits: what model.converters and the keys of [quantize] ask for.
+struct Float8 {
+    // Which elements share a scale: a tensor's, a row's (with GwHp all but the gradients of weights, which stay wide), a block's
+    // of 1 x 128 or 128 x 128; 32 in a row, whose scale is a power of two below the largest (floor) or above it (rceil).
+    enum class Recipe { Tensorwise, Rowwise, RowwiseGwHp, Blockwise, MxFloor, MxRceil };
+    Recipe recipe = Recipe::Tensorwise;
+    bool fsdp_gather = false;                               // weights cross data ranks in 8 bits
+    std::vector<std::string> filter_fqns;                   // a layer whose name contains one of them stays as it is
+    bool auto_filter_small_kn = false;                      // so does one whose product is too small to gain
+    int64_t scale_sequences = 0, scale_context_blocks = 0;  // 0: as the layout has them
+    bool operator==(const Float8&) const = default;
+};
+
 // "" stands for none.
 using OptionalDtype = std::optional<Dtype>;
 
@@ -226,6 +273,7 @@ struct Config {
 
     struct Model {
         std::string name = "llama3", flavor = "debugmodel", hf_assets_path;
+        std::vector<Converter> converters;
         ir::Attrs shape;  // every key of the model
         int64_t size(std::string_view key) const { return std::get<int64_t>(shape.find(std::string(key))->second); }
         bool operator==(const Model&) const = default;
@@ -375,6 +423,26 @@ struct Config {
         std::string save_traces_folder = "comm_traces", save_traces_file_prefix = "rank_";
         bool operator==(const Comm&) const = default;
     } comm;
+
+    struct LinearFloat8 {  // [quantize.linear.float8]
+        Float8Name recipe_name = Float8Name::Unnamed;
+        bool enable_fsdp_float8_all_gather = false;
+        std::vector<std::string> filter_fqns;
+        bool operator==(const LinearFloat8&) const = default;
+    } linear_float8;
+
+    struct LinearMx {  // [quantize.linear.mx]
+        MxName recipe_name = MxName::Cublas;
+        std::vector<std::string> filter_fqns = {"output"};
+        bool operator==(const LinearMx&) const = default;
+    } linear_mx;
+
+    struct Quantize {
+        int64_t scale_sequences = 0, scale_context_blocks = 0;
+        bool operator==(const Quantize&) const = default;
+    } quantize;
+    // Nothing: no product is in 8 bits.
+    std::optional<Float8> float8() const;
 
     struct FaultTolerance {
         bool enable = false;

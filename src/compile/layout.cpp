@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/round.h"
+#include "compile/conversion.h"
 #include "compile/limits.h"
 #include "compile/types.h"
 #include "models/model.h"
@@ -488,6 +489,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     if (Objection o = set_context(config, dims, l, cuts)) return *o;
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;
+    if (Objection o = set_scales(config, l)) return *o;
     l.windows = windows_of(config, l.mesh.degree(Axis::pp) > 1);
     return l;
 }

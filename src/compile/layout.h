@@ -38,6 +38,8 @@ struct Layout {
     passes::PartitionOptions partition;
     Windows windows;
     int64_t vocab_multiple = 1;
+    // A scale of activations in 8 bits is of these sequences and one of these parts of each; 0: nothing is in 8 bits.
+    int64_t scale_sequences = 0, scale_context_blocks = 0;
     int64_t sync_steps = 1;  // from one meeting of islands to the next
 
     int64_t jobs = 1, job = 0;  // islands that are jobs of their own, and which of them this is

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "compile/conversion.h"
 #include "models/model.h"
 
 namespace lockstep::compile {
@@ -83,17 +83,6 @@ std::string technique_of_extension(std::string_view key) {
     return "";
 }
 
-// What a key of status Only asks for with this value.
-std::string technique_of(const RecipeKey& key, const Value& value) {
-    if (key.name != "model.converters") return key.help;
-    std::set<std::string> names;
-    for (const std::string& converter : std::get<std::vector<std::string>>(value)) {
-        const auto has = [&](const char* part) { return converter.find(part) != std::string::npos; };
-        names.insert(has("float8") ? "float8" : has("mx") ? "MX formats" : key.help);
-    }
-    return fmt::format("{}", fmt::join(names, " and "));
-}
-
 // Refuses a value that is not allowed.
 void require_allowed(const Allowed& allowed, const Value& value, const std::string& key, const std::string& origin) {
     const auto refuse = [&](const char* id, const std::string& objection) {
@@ -128,6 +117,10 @@ const RecipeKey* find_key(std::string_view name) {
         if (k.name == name) return &k;
     }
     return nullptr;
+}
+
+std::string why_ignored(const RecipeKey& key) {
+    return key.status == KeyStatus::Ignored ? key.help : "acts only with model.converters";
 }
 
 std::string Missing::text() const {
@@ -214,6 +207,11 @@ void Recipe::set(const std::string& key, Value value, const std::string& origin)
     assign(key, std::move(value), Origin::file(origin));
 }
 
+void Recipe::leave_out(const std::string& key) {
+    values_[key] = find_key(key)->default_value;
+    origins_.erase(key);
+}
+
 const Value& Recipe::value(std::string_view key) const {
     const auto it = values_.find(key);
     ensure(it != values_.end(), key);
@@ -282,9 +280,13 @@ std::vector<Missing> Recipe::missing() const {
         const std::string key = m.flavor.empty() ? "model.name" : "model.flavor";
         add(m.technique, key, text_of(value_of(key)));
     }
+    const std::vector<Unavailable> converters = unavailable(values_of(*this));
     for (const RecipeKey& k : recipe_keys()) {
         const Value value = value_of(k.name);
-        if (k.status == KeyStatus::Only && value != k.default_value) add(technique_of(k, value), k.name, text_of(value));
+        if (k.status == KeyStatus::Only && value != k.default_value) add(k.help, k.name, text_of(value));
+        for (const Unavailable& u : converters) {
+            if (k.name == u.key) add(u.technique, k.name, text_of(value));
+        }
     }
     for (const auto& [key, value] : extensions_) add(technique_of_extension(key), key, text_of(value));
     return out;
@@ -306,8 +308,9 @@ void Recipe::require_available() const {
 
 std::vector<const RecipeKey*> Recipe::ignored() const {
     std::vector<const RecipeKey*> out;
+    const Config config = values_of(*this);
     for (const RecipeKey& k : recipe_keys()) {
-        if (k.status == KeyStatus::Ignored && is_set(k.name)) out.push_back(&k);
+        if (is_set(k.name) && (k.status == KeyStatus::Ignored || !has_converter(config, k.name))) out.push_back(&k);
     }
     return out;
 }

@@ -65,6 +65,7 @@ const std::vector<RecipeKey>& recipe_keys();
 // Of the table and of [model], whatever the model: "training.steps".
 std::vector<std::string> key_names();
 const RecipeKey* find_key(std::string_view name);  // null: there is none
+std::string why_ignored(const RecipeKey& key);     // of Recipe::ignored()
 // torchtitan's default (v0.2.2) of a key that has another one here, and why; empty: it is the same.
 std::string default_difference(std::string_view key);
 std::string text_of(const Value& value);
@@ -85,6 +86,8 @@ public:
 
     // `text` as it would be in TOML, quotes optional. Throws UserError as above. Its origin is the flag.
     void set(const std::string& key, const std::string& text);
+    // As if neither file nor flag said the key, which is of the table.
+    void leave_out(const std::string& key);
     // As a file of another system says it. Throws UserError as above.
     void set(const std::string& key, Value value, const std::string& origin);
 
@@ -111,7 +114,7 @@ public:
     // UserError recipe.not_available with all that is missing. Flags may take back what the file asks for, so this is called
     // after them.
     void require_available() const;
-    // Keys that were given but do nothing; their help says why.
+    // Keys that were given but do nothing; why_ignored() says why.
     std::vector<const RecipeKey*> ignored() const;
     // TOML with every key that was set, in the order of the table; with `wanted`, those of them that it says.
     std::string toml() const;

@@ -250,18 +250,43 @@ std::span<const KeyRow> keys_of_runs() {
          "memory is known before the run: `lockstep check`"},
         {"memory_estimation.enable", false, S::Ignored, "`lockstep check` is exact"},
         {"memory_estimation.disable_fake_mode", false, S::Ignored, "`lockstep check` is exact"},
-        {"quantize.linear.float8.enable_fsdp_float8_all_gather", false, S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.float8.recipe_name", "", S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.float8.filter_fqns", no_strings, S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.float8.emulate", false, S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", "triton", S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.mx.recipe_name", "mxfp8_cublas", S::Ignored, "acts only with model.converters"},
-        {"quantize.linear.mx.filter_fqns", [](const C&) -> Value { return Strings{"output"}; }, S::Ignored,
-         "acts only with model.converters"},
-        {"quantize.grouped_mm.float8.fqns", no_strings, S::Ignored, "acts only with model.converters"},
-        {"quantize.grouped_mm.mx.recipe_name", "mxfp8", S::Ignored, "acts only with model.converters"},
-        {"quantize.grouped_mm.mx.fqns", no_strings, S::Ignored, "acts only with model.converters"},
+        acts<&C::linear_float8, &C::LinearFloat8::enable_fsdp_float8_all_gather>(
+            "quantize.linear.float8.enable_fsdp_float8_all_gather",
+            "with the converter float8: weights that are split over data ranks cross them in 1 byte an element. Tensorwise and blockwise"),
+        {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
+         "the scales of a block's weights are always made together, once a step"},
+        acts<&C::linear_float8, &C::LinearFloat8::recipe_name>(
+            "quantize.linear.float8.recipe_name",
+            "with the converter float8: which elements share a scale. tensorwise: all of a tensor on a rank; rowwise: those of a row; rowwise_with_gw_hp: the "
+            "same, with gradients of weights as without float8; blockwise: 1 x 128 of activations, 128 x 128 of weights. Empty: "
+            "tensorwise"),
+        acts<&C::linear_float8, &C::LinearFloat8::filter_fqns>(
+            "quantize.linear.float8.filter_fqns",
+            "with the converter float8: parts of names of linear layers that stay as they are. A name is layers.0.attention.wq (wk, wv, wo) or "
+            "layers.0.feed_forward.w1 (w2, w3). output never converts, nor does a matrix with a side that is no multiple of 16. "
+            "auto_filter_small_kn: products that are too small to gain stay, too"),
+        {"quantize.linear.float8.emulate", false, S::Ignored, "a device without float8 computes the same with wider types"},
+        {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", "triton", S::Ignored, "kernels are Lockstep's own"},
+        acts<&C::linear_mx, &C::LinearMx::recipe_name>(
+            "quantize.linear.mx.recipe_name",
+            "with the converter mx: blocks of 32 elements share a scale that is a power of two. mxfp8_cublas and mxfp8_emulated: by the exponent of the "
+            "largest element, which clips a few; mxfp8_cublas_rceil: the least scale that clips none"),
+        acts<&C::linear_mx, &C::LinearMx::filter_fqns>(
+            "quantize.linear.mx.filter_fqns",
+            "with the converter mx: parts of names of linear layers that stay as they are, as in quantize.linear.float8.filter_fqns"),
+        acts<&C::quantize, &C::Quantize::scale_sequences>(
+            "quantize.scale_sequences",
+            "with a converter: sequences of a microbatch that share the scales of a tensor of activations. It divides those of a data rank. 0: "
+            "all of a data rank. Layouts with the same number have the same scales",
+            from_to(0, kSize)),
+        acts<&C::quantize, &C::Quantize::scale_context_blocks>(
+            "quantize.scale_context_blocks",
+            "with a converter: parts of a sequence with scales of their own. It divides training.seq_len and is a multiple of "
+            "parallelism.context_parallel_degree. 0: that degree",
+            from_to(0, kSize)),
+        {"quantize.grouped_mm.float8.fqns", no_strings, S::Ignored, "there are no experts"},
+        {"quantize.grouped_mm.mx.recipe_name", "mxfp8", S::Ignored, "there are no experts"},
+        {"quantize.grouped_mm.mx.fqns", no_strings, S::Ignored, "there are no experts"},
         acts<&C::fault_tolerance, &C::FaultTolerance::enable>(
             "fault_tolerance.enable",
             "train islands: copies of the model that meet every sync_steps steps, as semi_sync_method says"),

@@ -20,8 +20,6 @@ bool is_downloaded(const std::string& text) {
 std::span<const KeyRow> keys_of_training() {
     using C = Config;
     using S = KeyStatus;
-    using Strings = std::vector<std::string>;
-    constexpr auto no_strings = [](const C&) -> Value { return Strings{}; };
     static constexpr KeyRow rows[] = {
         acts<&C::job, &C::Job::dump_folder>("job.dump_folder", "folder for everything that a run writes"),
         acts<&C::job, &C::Job::description>("job.description", "printed and recorded with the run"),
@@ -38,8 +36,10 @@ std::span<const KeyRow> keys_of_training() {
             "Hugging Face folder for the initial weights, used with checkpoint.initial_load_in_hf if "
             "checkpoint.initial_load_path is empty. The tokenizer comes from the prepared data"),
         {"model.tokenizer_path", "", S::Ignored, "the tokenizer comes from the prepared data"},
-        {"model.converters", no_strings, S::Only, "conversion of the model (float8, MX)"},
-        {"model.print_after_conversion", false, S::Ignored, "no converter is applied"},
+        acts<&C::model, &C::Model::converters>(
+            "model.converters",
+            "products of linear layers in 8 bits: float8 (quantize.linear.float8.*) or MX formats (quantize.linear.mx.*)"),
+        {"model.print_after_conversion", false, S::Ignored, "`lockstep show` prints what a recipe becomes"},
 
         acts<&C::optimizer, &C::Optimizer::name>("optimizer.name",
                                                  "AdamW, Adam, SGD, or Muon: hidden matrices by Muon, the rest by AdamW")

@@ -155,8 +155,8 @@ void assign_all(const toml::table& table, const std::string& origin,
 bool is_of_lockstep_alone(const Recipe& recipe, const std::string& key) {
     const auto begins = [&](std::string_view with) { return key.starts_with(with); };
     if (key == "training.dataset") return recipe.text(key) == "prepared" || recipe.text(key) == "synthetic";
-    return begins("partition.") || begins("cluster.") || begins("runtime.") || begins("training.dataset_path") ||
-           begins("validation.dataset_path") || (begins("model.") && !find_key(key));
+    return begins("partition.") || begins("cluster.") || begins("quantize.scale_") || begins("runtime.") ||
+           begins("training.dataset_path") || begins("validation.dataset_path") || (begins("model.") && !find_key(key));
 }
 
 constexpr const char* kLastIsModelOnly = "checkpoint.last_save_model_only";

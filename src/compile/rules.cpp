@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "compile/conversion.h"
 #include "compile/types.h"
 #include "models/hugging_face_config.h"
 #include "ops/rule.h"
@@ -134,6 +135,7 @@ LrPhases lr_phases(const Config& config) {
 }
 
 void require_consistent(const Recipe& recipe, const Config& config) {
+    check_converters(config);
     recipe.require_available();
     recipe.model_shape();  // the model and its flavor are known
     if (config.training.dataset == Dataset::Synthetic && config.validation.enable)

@@ -288,6 +288,7 @@ Reading read_megatron(const std::string& text, const std::string& path, const Re
     read_megatron_model(job);
     try {
         read_megatron_training(job);
+        read_megatron_float8(job);
         read_megatron_layout(job);
     } catch (const UserError&) {  // what no recipe can have comes first
         refuse_megatron_rest(job);

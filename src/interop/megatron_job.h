@@ -46,6 +46,7 @@ struct MegatronJob {
 void read_megatron_model(MegatronJob& job);
 void read_megatron_layout(MegatronJob& job);
 void read_megatron_training(MegatronJob& job);
+void read_megatron_float8(MegatronJob& job);
 // What is left and asks for another computation: into the refusals.
 void refuse_megatron_rest(MegatronJob& job);
 // Everything that is left. UserError recipe.unknown_argument.

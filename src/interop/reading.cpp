@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "compile/conversion.h"
 
 namespace lockstep::interop {
 namespace {
@@ -156,7 +157,9 @@ std::string Reading::toml(const std::string& path) const {
     };
     std::vector<std::string> missing, ignored;
     for (const compile::Missing& m : recipe.missing()) missing.push_back(m.text());
-    for (const RecipeKey* k : recipe.ignored()) ignored.push_back(fmt::format("{}: {}", k->name, k->help));
+    compile::Recipe kept = recipe;
+    for (const compile::Unavailable& u : compile::unavailable(compile::values_of(recipe))) kept.leave_out(u.key);
+    for (const RecipeKey* k : kept.ignored()) ignored.push_back(fmt::format("{}: {}", k->name, compile::why_ignored(*k)));
     list("Still to be set:", to_be_set());
     list("Asked for, and not in this version of Lockstep:", missing);
     list("Left out, as it does nothing here:", ignored);
@@ -165,7 +168,8 @@ std::string Reading::toml(const std::string& path) const {
         for (const Item& item : this->*l.items) lines.push_back(item.text());
         list(l.title, lines);
     }
-    return text + "\n" + recipe.toml([](const RecipeKey& k) { return k.status == KeyStatus::Acts; });
+    for (const RecipeKey* k : kept.ignored()) kept.leave_out(k->name);
+    return text + "\n" + kept.toml([](const RecipeKey& k) { return k.status == KeyStatus::Acts; });
 }
 
 void Refusals::add(const std::string& said, const std::string& where, const std::string& why) {

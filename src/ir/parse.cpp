@@ -186,6 +186,7 @@ private:
         p.init.std = c.number();
         p.init.depth_scaled = c.integer() != 0;
         p.shared = c.accept_word("shared");
+        p.converted = c.accept_word("converted");
         if (c.accept_word("holders")) {
             while (!c.at_end()) p.holders.push_back(c.integer());
         }

@@ -81,9 +81,10 @@ std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
     const bool placed = p.placement.dims.size() == p.dims.size();
     for (size_t i = 0; i < p.dims.size(); ++i)
         dims.push_back(print_dim(p.dims, p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
-    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}{}{}\n", p.key, name_of(p.dtype),
+    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}{}{}{}\n", p.key, name_of(p.dtype),
                        fmt::join(dims, ", "), placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind),
                        print_attr(p.init.std), int(p.init.depth_scaled), p.shared ? " shared" : "",
+                       p.converted ? " converted" : "",
                        p.holders.empty() ? "" : fmt::format(" holders {}", fmt::join(p.holders, " ")));
 }
 

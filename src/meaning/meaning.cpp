@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "compile/compile.h"
 #include "meaning/inputs.h"
 #include "meaning/numbers.h"
 #include "meaning/trial.h"
-#include "models/model.h"
 
 namespace lockstep::meaning {
 namespace {
@@ -342,7 +342,7 @@ std::string named(const Subject& s, const Way& w, const std::string& wrong) {
                        s.block.empty() ? "counts" : s.block, w.instance, w.microbatch, wrong);
 }
 
-std::string wrong_subject(const Subject& s, const models::Model& model) {
+std::string wrong_subject(const Subject& s, const ir::Program& model) {
     if (s.block.empty()) {
         const Small small(*s.program, s.routines);
         for (const Way& w : s.ways) {
@@ -364,7 +364,7 @@ std::string wrong_subject(const Subject& s, const models::Model& model) {
 
 std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const compile::Config& config) {
     if (std::string wrong = wrong_numbers(ranks, config); !wrong.empty()) return wrong;
-    const models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
+    const ir::Program model = compile::build_blocks(config);
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;
     for (size_t r = 0; r < ranks.size(); ++r) {

@@ -70,7 +70,7 @@ TensorId Blocks::param(Builder& b, const std::string& key, const std::vector<std
     bool known = false;
     for (const ir::Parameter& p : model_.params) known = known || p.key == key;
     if (!known) {
-        ir::Parameter p{key, b.routine().block, name, Dtype::F32, {}, {}, init.decay, init.values, false, {}};
+        ir::Parameter p{key, b.routine().block, name, Dtype::F32, {}, {}, init.decay, init.values, false, false, {}};
         for (ir::DimId d : ids) p.dims.push_back(b.routine().dims[d]);
         model_.params.push_back(std::move(p));
     }

@@ -28,15 +28,15 @@ long readers_of(const ir::Program& program, const std::string& param) {
     return out;
 }
 
-// Does one follow the other among the parameters of their treatment, and does nothing else read them? In their unit those of
-// another treatment are elsewhere.
+// Does one follow the other among the parameters of their treatment, does nothing else read them, and are both in 8 bits or
+// neither? In their unit those of another treatment are elsewhere.
 bool are_side_by_side(const ir::Program& program, const std::string& first, const std::string& second) {
     const ir::Parameter *a = program.param(first), *b = program.param(second);
     if (!a || !b || b <= a || readers_of(program, first) != 1 || readers_of(program, second) != 1) return false;
     const auto is_alike = [&](const ir::Parameter& p) {
         return p.block == a->block && p.dtype == a->dtype && p.decay == a->decay;
     };
-    return is_alike(*b) && std::none_of(a + 1, b, is_alike);
+    return is_alike(*b) && b->converted == a->converted && std::none_of(a + 1, b, is_alike);
 }
 
 // x [.., rows] times weight [outs.., rows], and the bias [outs..] that is added to it, if there is one.

@@ -223,6 +223,12 @@ double states_of(const ir::Program& p, const StackMemory& m) {
     return bytes;
 }
 
+// Names of a layer's parameters hold its number.
+bool is_of_layers(const ir::Program& p, const std::string& block) {
+    return std::any_of(p.params.begin(), p.params.end(),
+                       [&](const ir::Parameter& x) { return x.block == block && x.name.find("{}") != std::string::npos; });
+}
+
 double gathered_of(const ir::Program& p, const StackMemory& m) {
     double all = 0, largest = 0, others = 0;  // bytes of parameters that are split, whole
     double reduced = 0;                       // of the gradients of the largest unit
@@ -239,7 +245,7 @@ double gathered_of(const ir::Program& p, const StackMemory& m) {
         const auto reduce = of_one * static_cast<double>(bytes_of(u.reduce));
         const auto count = static_cast<double>(p.instances(u).size());
         all += count * (compute + reduce);
-        if (layers && u.block == layers->name)
+        if (layers && (u.block == layers->name || is_of_layers(p, u.block)))
             largest = std::max(largest, m.gathered_layers * compute), reduced = std::max(reduced, compute + reduce);
         else others += count * compute;
     }

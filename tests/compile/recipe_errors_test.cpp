@@ -83,6 +83,32 @@ const ErrorCase kErrors[] = {
      "  float8 (model.converters = [\"quantize.linear.float8\"])\n"
      "  meetings that end while later steps run (fault_tolerance.fragment_sync_delay = 1)\n"
      "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
+    {"two_families_of_converters",
+     [] {
+         compile_with({{"model.converters", "[\"mx\", \"float8\"]"}});
+     },
+     "recipe.converters", "model.converters",
+     "flag --model.converters: model.converters names float8 and MX: a linear layer has one of them; leave one out"},
+    {"float8_rows_that_are_gathered",
+     [] {
+         compile_with({{"model.converters", "float8"},
+                       {"quantize.linear.float8.recipe_name", "rowwise"},
+                       {"quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}});
+     },
+     "recipe.float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather",
+     "flag --quantize.linear.float8.enable_fsdp_float8_all_gather: quantize.linear.float8.enable_fsdp_float8_all_gather = true "
+     "with quantize.linear.float8.recipe_name = \"rowwise\": forward and backward scale a weight by other rows, so that no one "
+     "copy in float8 serves both; set it to false, or the recipe to tensorwise"},
+    {"no_rule_of_small_products",
+     [] {
+         compile_with({{"model.converters", "float8"},
+                       {"quantize.linear.float8.recipe_name", "blockwise"},
+                       {"quantize.linear.float8.filter_fqns", "auto_filter_small_kn"}});
+     },
+     "recipe.auto_filter", "quantize.linear.float8.filter_fqns",
+     "flag --quantize.linear.float8.filter_fqns: quantize.linear.float8.filter_fqns names auto_filter_small_kn, but nothing says "
+     "which products are small for quantize.linear.float8.recipe_name = \"blockwise\": leave it out, and name the layers, or "
+     "set the recipe to tensorwise or rowwise"},
     {"several_mistakes", [] { parse("[training]\nstepz = 3\nseq_len = \"many\"\n"); }, "recipe.unknown_key", "training.stepz",
      "run.toml:2: there is no key training.stepz; the nearest is training.steps\n"
      "  run.toml:3: training.seq_len = \"many\" must be an integer"},

@@ -1,0 +1,315 @@
+#include "compile/conversion.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "compile/recipe.h"
+#include "ir/kinds.h"
+#include "ir/sources.h"
+#include "passes/pack_products.h"
+
+namespace lockstep::compile {
+namespace {
+
+using ir::Program;
+using Keys = std::set<std::string>;
+
+constexpr const char* kAutoFilter = "auto_filter_small_kn";
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+int64_t product(const std::vector<ir::Dim>& dims, size_t begin, size_t end) {
+    int64_t out = 1;
+    for (size_t i = begin; i < end; ++i) out *= dims[i].size;
+    return out;
+}
+
+// Float8 units multiply blocks of 16.
+bool has_whole_blocks(const ir::Parameter& p) {
+    constexpr int64_t kBlock = 16;
+    const std::optional<size_t> rows = ir::rows_of_matrix(p);
+    return rows && product(p.dims, 0, *rows) % kBlock == 0 && product(p.dims, *rows, p.dims.size()) % kBlock == 0;
+}
+
+// A product of some rows by n columns that sums k elements: torchao's rules, from its measurements on H100.
+bool is_small(Float8::Recipe recipe, int64_t k, int64_t n) {
+    if (recipe == Float8::Recipe::Tensorwise) return k <= 4096 && n <= 1024;
+    return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
+}
+
+// Weights of a product, and how many elements it sums (k) for how many columns (n).
+struct Sides {
+    const ir::Tensor* weights;
+    int64_t k = 1, n = 1;
+};
+
+std::vector<Sides> products_of(const ir::Routine& r) {
+    const auto is_parameter = [&](const ir::Tensor& t) {
+        return t.port >= 0 && r.ports[static_cast<size_t>(t.port)].kind == ir::PortKind::Params;
+    };
+    std::vector<Sides> out;
+    for (const ir::Op& op : r.ops) {
+        if (op.kind != ir::kEinsum || !is_parameter(r.tensors[static_cast<size_t>(op.in.back())])) continue;
+        Sides sides{&r.tensors[static_cast<size_t>(op.in.back())]};
+        const std::vector<ir::DimId>& result = r.tensors[static_cast<size_t>(op.out[0])].dims;
+        for (const ir::DimId d : sides.weights->dims) {
+            const bool is_kept = std::find(result.begin(), result.end(), d) != result.end();
+            (is_kept ? sides.n : sides.k) *= r.dims[static_cast<size_t>(d)].size;
+        }
+        out.push_back(sides);
+    }
+    return out;
+}
+
+// Keys of the block's weights whose product is too small to gain. `packed`: after pack_products.
+Keys small_products(const Program& packed, const std::string& block, Float8::Recipe recipe) {
+    Keys out;
+    for (const ir::Routine& r : packed.routines) {
+        if (r.block != block) continue;
+        for (const auto& [weights, k, n] : products_of(r)) {
+            if (!is_small(recipe, k, n)) continue;
+            for (const std::string_view key : ir::sources_of(*weights)) out.emplace(key);
+        }
+    }
+    return out;
+}
+
+void mark(Program& p, const std::string& block, const Keys& keys) {
+    for (ir::Parameter& x : p.params) {
+        if (x.block == block) x.converted = keys.contains(x.key);
+    }
+}
+
+// By name and sides.
+Keys may_convert(const Program& blocks, const ir::Block& block, int64_t instance, const Float8& float8) {
+    Keys out;
+    for (const ir::Parameter& p : blocks.params) {
+        const std::string name = p.block == block.name ? module_name(p, instance) : "";
+        const auto is_hit = [&](const std::string& filter) { return contains(name, filter); };
+        if (name.empty() || !has_whole_blocks(p) || std::any_of(float8.filter_fqns.begin(), float8.filter_fqns.end(), is_hit))
+            continue;
+        out.insert(p.key);
+    }
+    return out;
+}
+
+Keys without_small(const Program& blocks, const ir::Block& block, Keys keys, const Float8& float8, bool packs) {
+    if (!float8.auto_filter_small_kn) return keys;
+    Program marked = blocks;
+    mark(marked, block.name, keys);
+    if (packs) marked = passes::pack_products(std::move(marked), {});
+    for (const std::string& key : small_products(marked, block.name, float8.recipe)) keys.erase(key);
+    return keys;
+}
+
+// Consecutive instances of a block that convert the same parameters.
+struct Run {
+    int64_t first = 0, count = 0;
+    Keys keys;
+};
+
+std::vector<Run> runs_of(const Program& blocks, const ir::Block& block, const Float8& float8, bool packs) {
+    std::vector<Run> out;
+    std::map<Keys, Keys> known;  // by what their names allow
+    for (const int64_t i : block.all()) {
+        const auto [at, is_new] = known.try_emplace(may_convert(blocks, block, i, float8));
+        if (is_new) at->second = without_small(blocks, block, at->first, float8, packs);
+        const Keys& keys = at->second;
+        if (out.empty() || out.back().keys != keys) out.push_back({i, 0, keys});
+        ++out.back().count;
+    }
+    return out;
+}
+
+// A name as the instances from `first` on have it.
+std::string numbered(std::string_view name, int64_t first) { return fmt::format("{}_{}", name, first); }
+
+// The block's routine for other instances, whose parameters have keys of their own.
+ir::Routine routine_of(ir::Routine r, const std::string& block, int64_t first, const Keys& own) {
+    r.name.replace(0, r.block.size(), block);
+    r.block = block;
+    for (ir::Tensor& t : r.tensors) {
+        if (t.port >= 0 && r.ports[static_cast<size_t>(t.port)].kind == ir::PortKind::Params && own.contains(t.source))
+            t.source = numbered(t.source, first);
+    }
+    return r;
+}
+
+// The instances of a run become a block of their own behind `block`.
+void add_block(Program& p, const std::string& block, const Run& run) {
+    const std::string name = numbered(block, run.first);
+    const auto is_before = [&](const std::string& known) {  // of the runs of this block
+        return known == block || known.starts_with(block + "_");
+    };
+    const auto behind = [](auto& list, const auto& belongs) { return std::find_if(list.rbegin(), list.rend(), belongs).base(); };
+    std::vector<ir::Parameter> params;
+    Keys own;
+    for (const ir::Parameter& x : p.params) {
+        if (x.block != block) continue;
+        own.insert(x.key);
+        ir::Parameter copy = x;
+        copy.key = numbered(x.key, run.first), copy.block = name, copy.converted = run.keys.contains(x.key);
+        params.push_back(std::move(copy));
+    }
+    const auto source =
+        std::find_if(p.routines.begin(), p.routines.end(), [&](const ir::Routine& r) { return r.block == block; });
+    const ir::Routine routine = routine_of(*source, name, run.first, own);
+    p.routines.insert(behind(p.routines, [&](const ir::Routine& r) { return is_before(r.block); }), routine);
+    p.params.insert(behind(p.params, [&](const ir::Parameter& x) { return is_before(x.block); }), params.begin(), params.end());
+    p.blocks.insert(behind(p.blocks, [&](const ir::Block& b) { return is_before(b.name); }), {name, run.count, run.first, {}});
+}
+
+bool asks(const Config& c, Converter converter) {
+    return std::find(c.model.converters.begin(), c.model.converters.end(), converter) != c.model.converters.end();
+}
+bool asks_float8(const Config& c) { return asks(c, Converter::Float8); }
+bool asks_mx(const Config& c) { return asks(c, Converter::Mx); }
+bool asks_float8(const Config& c, Float8Name name) { return asks_float8(c) && c.linear_float8.recipe_name == name; }
+
+constexpr const char *kConverters = "model.converters", *kFloat8Recipe = "quantize.linear.float8.recipe_name",
+                     *kGather = "quantize.linear.float8.enable_fsdp_float8_all_gather",
+                     *kFloat8Filter = "quantize.linear.float8.filter_fqns", *kMxRecipe = "quantize.linear.mx.recipe_name";
+
+struct Absent {
+    Unavailable what;
+    bool (*is_asked)(const Config&);
+};
+constexpr Absent kAbsent[] = {
+    {{kConverters, "float8"}, [](const Config& c) { return asks_float8(c); }},
+    {{kConverters, "MX formats"}, asks_mx},
+    {{kConverters, "experts"},
+     [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
+    {{kGather, "all-gathers in float8"},
+     [](const Config& c) { return asks_float8(c) && c.linear_float8.enable_fsdp_float8_all_gather; }},
+    {{kFloat8Recipe, "float8 with a scale for each row"},
+     [](const Config& c) { return asks_float8(c, Float8Name::Rowwise) || asks_float8(c, Float8Name::RowwiseWithGwHp); }},
+    {{kFloat8Recipe, "float8 with a scale for each block"},
+     [](const Config& c) { return asks_float8(c, Float8Name::Blockwise); }},
+    {{kMxRecipe, "4-bit types"},
+     [](const Config& c) {
+         const MxName name = c.linear_mx.recipe_name;
+         return asks_mx(c) && (name == MxName::Fp4Cutlass || name == MxName::Fp4Emulated);
+     }},
+};
+
+}  // namespace
+
+std::optional<Float8> Config::float8() const {
+    Float8 out;
+    if (asks_float8(*this)) {
+        switch (linear_float8.recipe_name) {
+            case Float8Name::Unnamed:
+            case Float8Name::Tensorwise: out.recipe = Float8::Recipe::Tensorwise; break;
+            case Float8Name::Rowwise: out.recipe = Float8::Recipe::Rowwise; break;
+            case Float8Name::RowwiseWithGwHp: out.recipe = Float8::Recipe::RowwiseGwHp; break;
+            case Float8Name::Blockwise: out.recipe = Float8::Recipe::Blockwise; break;
+        }
+        out.fsdp_gather = linear_float8.enable_fsdp_float8_all_gather;
+        for (const std::string& filter : linear_float8.filter_fqns) {
+            if (filter == kAutoFilter) out.auto_filter_small_kn = true;
+            else out.filter_fqns.push_back(filter);
+        }
+    } else if (asks_mx(*this)) {
+        out.recipe = linear_mx.recipe_name == MxName::CublasRceil ? Float8::Recipe::MxRceil : Float8::Recipe::MxFloor;
+        out.filter_fqns = linear_mx.filter_fqns;
+    } else {
+        return std::nullopt;
+    }
+    out.scale_sequences = quantize.scale_sequences, out.scale_context_blocks = quantize.scale_context_blocks;
+    return out;
+}
+
+std::string module_name(const ir::Parameter& param, int64_t instance) {
+    constexpr std::pair<std::string_view, std::string_view> modules[] = {
+        {"wq", "attention"},    {"wk", "attention"},    {"wv", "attention"},   {"wo", "attention"},
+        {"w1", "feed_forward"}, {"w2", "feed_forward"}, {"w3", "feed_forward"}};
+    for (const auto& [key, module] : modules) {
+        if (param.key == key) return fmt::format("layers.{}.{}.{}", instance, module, key);
+    }
+    return "";
+}
+
+Keys converted(const Program& blocks, const ir::Block& block, int64_t instance, const Float8& float8, bool packs) {
+    return without_small(blocks, block, may_convert(blocks, block, instance, float8), float8, packs);
+}
+
+Program convert(Program blocks, const Float8& float8, bool packs) {
+    Program out = blocks;
+    for (const ir::Block& block : blocks.blocks) {
+        const std::vector<Run> runs = runs_of(blocks, block, float8, packs);
+        mark(out, block.name, runs.front().keys);
+        for (ir::Block& b : out.blocks) {
+            if (b.name == block.name) b.count = runs.front().count;
+        }
+        for (size_t i = 1; i < runs.size(); ++i) add_block(out, block.name, runs[i]);
+    }
+    return out;
+}
+
+std::vector<Unavailable> unavailable(const Config& config) {
+    std::vector<Unavailable> out;
+    for (const auto& [what, is_asked] : kAbsent) {
+        if (is_asked(config)) out.push_back(what);
+    }
+    return out;
+}
+
+void check_converters(const Config& c) {
+    if (asks_float8(c) && asks_mx(c))
+        throw UserError("recipe.converters", kConverters,
+                        fmt::format("{}model.converters names float8 and MX: a linear layer has one of them; leave one out",
+                                    c.where(kConverters)));
+    const Config::LinearFloat8& f = c.linear_float8;
+    const bool is_by_rows = f.recipe_name == Float8Name::Rowwise || f.recipe_name == Float8Name::RowwiseWithGwHp;
+    if (asks_float8(c) && f.enable_fsdp_float8_all_gather && is_by_rows)
+        throw UserError("recipe.float8_all_gather", kGather,
+                        fmt::format("{}{} = true with {} = \"{}\": forward and backward scale a weight by other rows, so that no "
+                                    "one copy in float8 serves both; set it to false, or the recipe to tensorwise",
+                                    c.where(kGather), kGather, kFloat8Recipe, word_of(f.recipe_name)));
+    const bool has_rule = f.recipe_name != Float8Name::RowwiseWithGwHp && f.recipe_name != Float8Name::Blockwise;
+    const bool is_auto = std::find(f.filter_fqns.begin(), f.filter_fqns.end(), kAutoFilter) != f.filter_fqns.end();
+    if (asks_float8(c) && is_auto && !has_rule)
+        throw UserError("recipe.auto_filter", kFloat8Filter,
+                        fmt::format("{}{} names {}, but nothing says which products are small for {} = \"{}\": leave it out, and "
+                                    "name the layers, or set the recipe to tensorwise or rowwise",
+                                    c.where(kFloat8Filter), kFloat8Filter, kAutoFilter, kFloat8Recipe, word_of(f.recipe_name)));
+}
+
+std::optional<UserError> set_scales(const Config& config, Layout& l) {
+    const std::optional<Float8> float8 = config.float8();
+    if (!float8) return std::nullopt;
+    const int64_t cp = config.parallelism.context_parallel_degree;
+    l.scale_sequences = float8->scale_sequences > 0 ? float8->scale_sequences : l.local_batch;
+    l.scale_context_blocks = float8->scale_context_blocks > 0 ? float8->scale_context_blocks : cp;
+    const auto no = [&](const char* key, int64_t value, const std::string& why) {
+        return UserError("recipe.divides", key, fmt::format("{}{} = {} {}", config.where(key), key, value, why));
+    };
+    if (l.local_batch % l.scale_sequences != 0)
+        return no("quantize.scale_sequences", l.scale_sequences,
+                  fmt::format("does not divide the {} sequences of a microbatch on a data rank: choose a divisor, or 0 for all "
+                              "of them",
+                              l.local_batch));
+    const char* const blocks = "quantize.scale_context_blocks";
+    if (l.scale_context_blocks % cp != 0)
+        return no(blocks, l.scale_context_blocks,
+                  fmt::format("is no multiple of parallelism.context_parallel_degree = {}: choose one, or 0 for the degree", cp));
+    if (l.seq_len % l.scale_context_blocks != 0)
+        return no(blocks, l.scale_context_blocks,
+                  fmt::format("does not divide training.seq_len = {}: choose a divisor that is a multiple of "
+                              "parallelism.context_parallel_degree = {}",
+                              l.seq_len, cp));
+    return std::nullopt;
+}
+
+bool has_converter(const Config& c, std::string_view key) {
+    if (key.starts_with("quantize.linear.float8.")) return asks_float8(c);
+    if (key.starts_with("quantize.linear.mx.")) return asks_mx(c);
+    return !key.starts_with("quantize.") || asks_float8(c) || asks_mx(c);
+}
+
+}  // namespace lockstep::compile
