@@ -22,6 +22,7 @@
 #include "passes/bind_sizes.h"
 #include "passes/cache_keys.h"
 #include "passes/differentiate.h"
+#include "passes/float8_products.h"
 #include "passes/fuse_loss.h"
 #include "passes/keep_preactivations.h"
 #include "passes/mark_one_document.h"
@@ -290,6 +291,7 @@ const std::vector<std::string>& pass_names() {
                                                    "differentiate",
                                                    "set_precision",
                                                    "bind_sizes",
+                                                   "float8_products",
                                                    "shard",
                                                    "mark_one_document",
                                                    "pack_attention",
@@ -311,7 +313,8 @@ const std::vector<std::string>& pass_names() {
 
 const std::vector<std::string>& optional_passes() {
     static const std::vector<std::string> names = {
-        "pack_products", "keep_preactivations", "mark_one_document", "pack_attention", "fuse_loss", "recompute", "overlap"};
+        "pack_products",  "keep_preactivations", "float8_products", "mark_one_document",
+        "pack_attention", "fuse_loss",           "recompute",       "overlap"};
     return names;
 }
 
@@ -379,6 +382,11 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     }
     Runner run(options, {prefix.program});
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
+    run("float8_products", [&](P p) {
+        if (layout.scale_sequences == 0) return p;
+        const passes::Float8Options o{layout.scale_sequences, layout.scale_context_blocks, config.training.pack_products};
+        return passes::float8_products(std::move(p), o);
+    });
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel, layout.context}); });
     // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
     run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });

@@ -180,7 +180,6 @@ struct Absent {
     bool (*is_asked)(const Config&);
 };
 constexpr Absent kAbsent[] = {
-    {{kConverters, "float8"}, [](const Config& c) { return asks_float8(c); }},
     {{kConverters, "MX formats"}, asks_mx},
     {{kConverters, "experts"},
      [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
@@ -295,9 +294,10 @@ std::optional<UserError> set_scales(const Config& config, Layout& l) {
                               "of them",
                               l.local_batch));
     const char* const blocks = "quantize.scale_context_blocks";
-    if (l.scale_context_blocks % cp != 0)
-        return no(blocks, l.scale_context_blocks,
-                  fmt::format("is no multiple of parallelism.context_parallel_degree = {}: choose one, or 0 for the degree", cp));
+    if (l.scale_context_blocks != 1 && l.scale_context_blocks % cp != 0)
+        return no(
+            blocks, l.scale_context_blocks,
+            fmt::format("is no multiple of parallelism.context_parallel_degree = {}: choose one, 1, or 0 for the degree", cp));
     if (l.seq_len % l.scale_context_blocks != 0)
         return no(blocks, l.scale_context_blocks,
                   fmt::format("does not divide training.seq_len = {}: choose a divisor that is a multiple of "

@@ -44,11 +44,11 @@ bool is_made_again(const Op& op) {
     return ir::is_collective(op, mesh::Collective::AllGather) || op.kind == ir::kSlice || op.kind == ir::kRename;
 }
 
-struct Parts {
+struct Halves {
     Routine input, weight;
 };
 
-Parts split(const Routine& backward) {
+Halves split(const Routine& backward) {
     const std::vector<bool> first = input_part(backward);
     std::vector<const Op*> maker(backward.tensors.size(), nullptr);  // in the first part
     for (size_t i = 0; i < backward.ops.size(); ++i) {
@@ -70,7 +70,7 @@ Parts split(const Routine& backward) {
         again[i] = is_made_again(op);
         for (TensorId t : again[i] ? op.in : op.out) (again[i] ? needed : kept)[t] = again[i] || needed[t];
     }
-    Parts out{backward, backward};
+    Halves out{backward, backward};
     out.input.ops.clear(), out.weight.ops.clear();
     for (size_t i = 0; i < backward.ops.size(); ++i) {
         if (first[i]) out.input.ops.push_back(backward.ops[i]);
@@ -121,7 +121,7 @@ struct Users {
 using UsersBySource = std::map<std::string, Users>;
 
 // Of the values of a backward's port. The parts still have its tensors and ports.
-UsersBySource users_of(const Routine& backward, int port, const Parts& parts) {
+UsersBySource users_of(const Routine& backward, int port, const Halves& parts) {
     if (port < 0) return {};
     const std::vector<bool> input = used_by(parts.input), weight = used_by(parts.weight);
     UsersBySource out;
@@ -163,8 +163,8 @@ const char* frame_for(const Users& users) {
 const char* gradients_for(const Users& users) { return users.weight ? "gradients.weight" : "gradients"; }
 
 // The parts of a backward, with ports of their own; those of its forward and of itself are divided as theirs are.
-Parts divide(Routine& forward, Routine& backward, WholeBackward whole) {
-    Parts parts = split(backward);
+Halves divide(Routine& forward, Routine& backward, WholeBackward whole) {
+    Halves parts = split(backward);
     const int frame = port_of(backward, PortKind::Frame), gradients = port_of(backward, PortKind::Gradients);
     const UsersBySource readers = users_of(backward, frame, parts), adders = users_of(backward, gradients, parts);
     divide_port(forward, port_of(forward, PortKind::Frame), readers, frame_for);
@@ -188,7 +188,7 @@ ir::Program split_backward(ir::Program program, WholeBackward whole) {
     for (size_t i = 0; i < routines.size(); ++i) {
         Routine& backward = routines[i];
         if (backward.kind != RoutineKind::Backward) continue;
-        Parts parts = divide(forward_of(routines, backward), backward, whole);
+        Halves parts = divide(forward_of(routines, backward), backward, whole);
         const int variant = ++variants[backward.block];
         make_part(parts.input, RoutineKind::BackwardInput, variant);
         make_part(parts.weight, RoutineKind::BackwardWeight, variant);

@@ -227,7 +227,7 @@ TEST(CliShow, PassesAndDifferencesOfPrograms) {
     f = s.lockstep("show a.toml --against b.toml");
     EXPECT_NE(f.out.find("@ routine layer.forward\n-"), std::string::npos) << f.out.substr(0, 500);
     f = s.lockstep("show a.toml --passes --json");
-    EXPECT_EQ(f.json()["passes"].size(), 24u);
+    EXPECT_EQ(f.json()["passes"].size(), 25u);
     f = s.lockstep("show a.toml --skip fuse_loss");
     EXPECT_EQ(f.out.find("routine head.loss"), std::string::npos);
     f = s.lockstep("show a.toml --after nonsense");

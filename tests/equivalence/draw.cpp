@@ -14,11 +14,15 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/round.h"
 #include "check/check.h"
 #include "meaning/meaning.h"
 
 namespace lockstep::testing {
 namespace {
+
+// Are products in float8?
+bool converts(const compile::Recipe& recipe) { return compile::config_of(recipe).float8().has_value(); }
 
 class Drawer {
 public:
@@ -41,6 +45,7 @@ public:
         other_optimizer();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
         set("training.pack_products", chance(0.8));
+        converter();
         return recipe_;
     }
 
@@ -58,7 +63,9 @@ public:
         execution();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
         const bool packs = chance(0.8);  // packed, quantized elements are of other blocks
-        if (recipe_.text("partition.quantized_weights") != "int8") set("training.pack_products", packs);
+        const bool keeps_packs = recipe_.text("partition.quantized_weights") == "int8" || converts(recipe_);
+        if (!keeps_packs) set("training.pack_products", packs);
+        if (recipe_.integer("quantize.scale_context_blocks") > 1) set("parallelism.context_parallel_load_balancer", "none");
         return recipe_;
     }
 
@@ -235,6 +242,20 @@ private:
         set("training.document_mask", chance(0.4));
     }
 
+    // Products in float8 are of matrices whose sides are multiples of 16. Which tokens share a scale is the same in all layouts:
+    // in head-tail order those of a context rank are no piece of the sequence.
+    void converter() {
+        if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
+        set("model.converters", "quantize.linear.float8");
+        set("model.dim", apart() % 2 == 0 ? 16 : 32);
+        set("model.head_dim", 16);
+        set("model.ffn_dim", 16 * tp_);
+        const int64_t sequences = recipe_.integer("training.local_batch_size");
+        set("quantize.scale_sequences", apart() % 2 == 0 ? 1 : sequences);
+        const bool is_plain = recipe_.text("parallelism.context_parallel_load_balancer") == "none";
+        set("quantize.scale_context_blocks", is_plain && apart() % 2 == 0 ? cp_ : 1);
+    }
+
     // Blocks of int8 are those of the parameters on one rank where no other tensor-parallel rank has a part of them. What is
     // rounded to a narrow type may differ by a rounding, which quantization makes larger.
     void quantization() {
@@ -377,6 +398,10 @@ Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
 compile::Recipe one_rank(const compile::Recipe& recipe) {
     compile::Recipe one = recipe;
     one.set("training.local_batch_size", std::to_string(recipe.integer("training.global_batch_size")));
+    if (converts(recipe)) {  // whole groups of sequences that share a scale
+        one.set("training.local_batch_size", std::to_string(round_up(recipe.integer("training.global_batch_size"),
+                                                                     recipe.integer("quantize.scale_sequences"))));
+    }
     for (const char* axis :
          {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "pipeline_parallel", "context_parallel"}) {
         one.set(fmt::format("parallelism.{}_degree", axis), "1");
@@ -393,7 +418,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("partition.quantized_gradients", "none");
     // Blocks of quantized elements begin elsewhere where padding stands between the weights of gate and up.
     if (recipe.text("partition.quantized_weights") == "int8") one.set("partition.weights", "shard");
-    else one.set("training.pack_products", "false");
+    else if (!converts(recipe)) one.set("training.pack_products", "false");  // packed weights share a scale
     one.set("training.fuse_loss", "false");
     one.set("training.loss_scale", "0");
     one.set("training.mixed_precision_weights", "cast");

@@ -55,7 +55,8 @@ constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
                                                               "context ring",
                                                               "context heads",
                                                               "context both",
-                                                              "head-tail"};
+                                                              "head-tail",
+                                                              "float8"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -145,6 +146,10 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::ContextHeads, cp > 1 && on_heads == cp);
     note(Technique::ContextBoth, on_heads > 1 && on_heads < cp);
     note(Technique::HeadTail, l.head_tail > 1);
+    const auto is_converted = [](const ir::Program& p) {
+        return std::any_of(p.params.begin(), p.params.end(), [](const ir::Parameter& x) { return x.converted; });
+    };
+    note(Technique::Float8, std::any_of(draw.compiled.programs.begin(), draw.compiled.programs.end(), is_converted));
     note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));

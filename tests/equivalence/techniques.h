@@ -57,9 +57,10 @@ enum class Technique {
     ContextRing,
     ContextHeads,  // all context ranks exchange sequence for heads
     ContextBoth,   // some do, and the others gather or are a ring
-    HeadTail
+    HeadTail,
+    Float8
 };
-constexpr int kTechniques = 47;
+constexpr int kTechniques = 48;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.
