@@ -220,7 +220,7 @@ private:
                 known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", dims_of_scale(x), wide}})[0];
         }
         const std::vector<TensorId> made = b_.op(
-            ir::kToFloat8, {x, out.amax}, {{name + "8", tensor(x).dims, type}, {name + "8.s", tensor(out.amax).dims, wide}});
+            ir::kToFloat8, {x, out.amax}, {{name + ".f8", tensor(x).dims, type}, {name + ".scale", tensor(out.amax).dims, wide}});
         out.codes = made[0], out.scale = made[1];
         return out;
     }

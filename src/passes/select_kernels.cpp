@@ -49,6 +49,11 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
     const std::optional<Dtype> stored = ops::stored_as(r, op);
     const std::string what = fmt::format("{} on {}", op.kind, stored ? name_of(*stored) : "bf16 and f16");
     ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
+    if (op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8)
+        throw UserError("catalog.no_kernel", "model.converters",
+                        fmt::format("{}: none of the kernels of {} serves {}, which model.converters asks for: leave "
+                                    "model.converters out, or choose runtime.kernels = \"cpu\"",
+                                    catalog.origin, catalog.name, what));
     const bool is_file = std::string_view(catalog.key) == "cluster.file";
     throw UserError("catalog.no_kernel", catalog.key,
                     fmt::format("{}: none of the kernels of {} serves {} (in {}): {}, or train in a type that they serve "

@@ -14,7 +14,7 @@ namespace {
 
 // A linear whose tokens have a scale for each half of the batch. The batch is split over its groups; tokens over tp, too, of which
 // there is one scale.
-const std::string kLegal = R"(mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2
+const std::string kLinearInFloat8 = R"(mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2
 microbatches 1
 arena 0
 block b x1
@@ -36,17 +36,17 @@ routine f block b kind forward entry train chunks 1 scratch 0
   y = scaled_einsum(q.ag, v, s, t) {fast=1}
 )";
 
-std::string replaced_once(std::string text, const std::string& from, const std::string& to) {
+std::string with_replaced(std::string text, const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
 TEST(Float8Program, IsAcceptedAndReadsAsItIsPrinted) {
-    const ir::Program p = ir::parse(kLegal);
+    const ir::Program p = ir::parse(kLinearInFloat8);
     const auto violation = ops::verify(p);
     EXPECT_FALSE(violation) << violation->message;
-    EXPECT_EQ(ir::print(p), kLegal);
+    EXPECT_EQ(ir::print(p), kLinearInFloat8);
     const ir::Routine& r = p.routines[0];
     const ir::Dim& groups = r.dims[static_cast<size_t>(r.dim("batch.g"))];
     EXPECT_EQ(groups.of, r.dim("batch"));
@@ -55,21 +55,21 @@ TEST(Float8Program, IsAcceptedAndReadsAsItIsPrinted) {
     EXPECT_EQ(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(r.find("q"))]), 2 * 3 * 4);
 }
 
-struct Broken {
+struct BrokenFloat8 {
     const char *name, *from, *to, *invariant, *message;
 };
-void PrintTo(const Broken& c, std::ostream* stream) { *stream << c.name; }
+void PrintTo(const BrokenFloat8& c, std::ostream* stream) { *stream << c.name; }
 
-class Float8Law : public ::testing::TestWithParam<Broken> {};
+class Float8Law : public ::testing::TestWithParam<BrokenFloat8> {};
 
 TEST_P(Float8Law, IsEnforced) {
-    const auto violation = ops::verify(ir::parse(replaced_once(kLegal, GetParam().from, GetParam().to)));
+    const auto violation = ops::verify(ir::parse(with_replaced(kLinearInFloat8, GetParam().from, GetParam().to)));
     ASSERT_TRUE(violation) << "accepted";
     EXPECT_EQ(name_of(violation->invariant), GetParam().invariant);
     EXPECT_EQ(violation->message, GetParam().message);
 }
 
-const Broken kBroken[] = {
+const BrokenFloat8 kBrokenFloat8[] = {
     {"read_by_another_op", "  y = scaled_einsum",
      "  z: f8e4m3[batch/dp_shard, seq, hidden] = add(q.ag, q.ag)\n  y = scaled_einsum", "float8",
      "f, op add: reads q.ag, which is float8"},
@@ -113,7 +113,7 @@ const Broken kBroken[] = {
     {"coarse_of_no_dim", "batch.g=2(batch/2)", "batch.g=2", "shape",
      "f, op amax: batch.g of a is no dim of x and coarse of none"},
 };
-INSTANTIATE_TEST_SUITE_P(Broken, Float8Law, ::testing::ValuesIn(kBroken),
+INSTANTIATE_TEST_SUITE_P(Broken, Float8Law, ::testing::ValuesIn(kBrokenFloat8),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // What came by a port, was gathered or renamed, and what moved elements, is followed as far as it can be.
@@ -138,14 +138,14 @@ routine f block b kind forward entry train chunks 1 scratch 0
 )";
     const auto violation = ops::verify(ir::parse(text));
     EXPECT_FALSE(violation) << violation->message;
-    const auto narrow = ops::verify(ir::parse(replaced_once(
+    const auto narrow = ops::verify(ir::parse(with_replaced(
         text, "  y = from_float8(g, s)", "  z: f8e4m3[kv_seq/cp, hidden] partial sum cp = rename(q)\n  y = from_float8(g, s)")));
     ASSERT_TRUE(narrow);
 }
 
 // A scale of groups of what is contracted, and one of rows: FLOPs are those of the product of the factors.
 TEST(Float8Rules, ProductsCountAndExpandAsThoseOfOtherTypes) {
-    const ir::Program p = ir::parse(kLegal);
+    const ir::Program p = ir::parse(kLinearInFloat8);
     ir::Routine r = p.routines[0];
     const ir::Op op = r.ops.back();
     ASSERT_EQ(op.kind, ir::kScaledEinsum);

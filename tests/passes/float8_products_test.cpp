@@ -1,0 +1,121 @@
+// Which products become products in float8, what is cast for them, and what the backward reads of the forward's casts.
+#include "passes/float8_products.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ir/text.h"
+#include "tests/compile/recipes.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Settings operator+(Settings a, const Settings& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+const Settings kFloat8 = {{"model.converters", "quantize.linear.float8"},
+                          {"model.dim", "16"},
+                          {"model.head_dim", "16"},
+                          {"model.ffn_dim", "32"},
+                          {"training.mixed_precision_param", "bfloat16"}};
+
+ir::Program after(const std::string& pass, const Settings& more = {}) { return program_after(pass, kFloat8 + more); }
+
+int count(const ir::Program& p, const std::string& routine, std::string_view kind) {
+    const ir::Routine& r = *p.routine(routine);
+    return static_cast<int>(std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return op.kind == kind; }));
+}
+const ir::Port& frame_of(const ir::Routine& r) { return r.ports[static_cast<size_t>(r.port("frame"))]; }
+Strings saved(const ir::Program& p, const std::string& routine) {
+    const ir::Routine& r = *p.routine(routine);
+    Strings out;
+    for (const ir::TensorId t : r.port_tensors(r.port("frame"))) out.push_back(r.tensors[static_cast<size_t>(t)].source);
+    std::sort(out.begin(), out.end());
+    return out;
+}
+bool has(const Strings& all, const std::string& one) { return std::find(all.begin(), all.end(), one) != all.end(); }
+
+TEST(Float8Products, ForwardIsInE4M3AndGradientsOfResultsInE5M2) {
+    const ir::Program p = after("float8_products");
+    EXPECT_EQ(op_line(p, "layer.forward", "ao"),
+              "ao: bf16[batch, seq, hidden]? = scaled_einsum(o.f8, wo.f8, o.scale, wo.scale) {fast=1}");
+    EXPECT_EQ(op_line(p, "layer.forward", "o.amax"), "o.amax = amax(o)");
+    EXPECT_EQ(type_of(p, "layer.forward", "wo.f8"), "f8e4m3[hidden, kv_heads, group, head_dim]?");
+    EXPECT_EQ(type_of(p, "layer.forward", "wo.scale"), "f32[]");
+    EXPECT_EQ(type_of(p, "layer.forward", "o.scale"), "f32[batch.g, seq.g]?");
+    EXPECT_EQ(type_of(p, "layer.backward", "d.y.f8"), "f8e5m2[batch, seq, hidden]?");
+    EXPECT_EQ(op_line(p, "layer.backward", "d.w2.part"),
+              "d.w2.part: f32[hidden, ffn]? = scaled_einsum(d.y.f8, act.f8, d.y.scale, act.scale)");
+    EXPECT_EQ(count(p, "layer.forward", "scaled_einsum"), 4);
+    EXPECT_EQ(count(p, "layer.backward", "scaled_einsum"), 8);
+    EXPECT_EQ(count(p, "head.forward", "scaled_einsum"), 0);
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
+}
+
+TEST(Float8Products, EachValueIsCastOnce) {
+    const ir::Program p = after("float8_products");
+    EXPECT_EQ(count(p, "layer.forward", "to_float8"), 8);   // rows and weights of four products
+    EXPECT_EQ(count(p, "layer.backward", "to_float8"), 9);  // four weights, four gradients, and rows that attention reads, too
+}
+
+// One byte an element is saved in place of two, where nothing else reads the rows.
+TEST(Float8Products, BackwardReadsCodesOfTheForward) {
+    const ir::Program p = after("float8_products");
+    const Strings now = saved(p, "layer.forward");
+    for (const char* rows : {"n1", "n2", "act"}) {
+        EXPECT_FALSE(has(now, rows)) << rows;
+        EXPECT_TRUE(has(now, std::string(rows) + ".f8") && has(now, std::string(rows) + ".scale")) << rows;
+    }
+    EXPECT_TRUE(has(now, "o") && has(now, "o.amax") && !has(now, "o.f8"));
+    EXPECT_EQ(now, saved(p, "layer.backward"));
+    EXPECT_EQ(frame_of(*p.routine("layer.backward")).access, ir::Access::Read);
+}
+
+// Queries, keys and values share a scale where tensor parallelism cuts their groups, and where it does not.
+TEST(Float8Products, WhatMayBePackedSharesAScale) {
+    const Settings cut = {{"parallelism.tensor_parallel_degree", "4"}};
+    const ir::Program apart = after("float8_products", cut);
+    EXPECT_EQ(op_line(apart, "layer.forward", "wq.amax"), "wq.amax: f32[] = amax(wq, wk, wv)");
+    EXPECT_EQ(op_line(apart, "layer.forward", "wk.f8"),
+              "wk.f8: f8e4m3[kv_heads, head_dim, hidden]?; wk.scale: f32[] = to_float8(wk, wq.amax)");
+    const ir::Program each = after("float8_products", cut + Settings{{"training.pack_products", "false"}});
+    EXPECT_EQ(op_line(each, "layer.forward", "wq.amax"), "wq.amax: f32[] = amax(wq)");
+    EXPECT_EQ(op_line(each, "layer.forward", "wk.amax"), "wk.amax: f32[] = amax(wk)");
+}
+
+TEST(Float8Products, GroupsAreOfSequencesAndPartsOfThem) {
+    const ir::Program p = after("float8_products", {{"training.local_batch_size", "4"},
+                                                    {"training.global_batch_size", "8"},
+                                                    {"quantize.scale_sequences", "2"},
+                                                    {"quantize.scale_context_blocks", "4"}});
+    const ir::Routine& r = *p.routine("layer.forward");
+    const ir::Dim &batch = r.dims[static_cast<size_t>(r.dim("batch.g"))], &seq = r.dims[static_cast<size_t>(r.dim("seq.g"))];
+    EXPECT_EQ(batch.size, 2);
+    EXPECT_EQ(batch.each, 2);
+    EXPECT_EQ(seq.size, 4);
+    EXPECT_EQ(seq.each, 2);
+}
+
+// Codes cross tensor-parallel ranks: a byte an element. Their scales are whole before.
+TEST(Float8Products, TensorParallelismCarriesCodes) {
+    const ir::Program p = after("shard", {{"parallelism.tensor_parallel_degree", "2"}});
+    EXPECT_EQ(op_line(p, "layer.forward", "n1.f8.ag"),
+              "n1.f8.ag: f8e4m3[batch, seq, hidden] = all_gather(n1.f8) {dim=1} over tp");
+    EXPECT_EQ(op_line(p, "layer.forward", "n1.amax.ar"), "n1.amax.ar: f32[batch.g, seq.g] = all_reduce(n1.amax) over tp");
+    EXPECT_EQ(type_of(p, "layer.forward", "n1.amax"), "f32[batch.g, seq.g] partial max tp");
+    for (const std::string& c : collectives(p, "layer.forward")) EXPECT_EQ(c.find("all_gather(n1)"), std::string::npos) << c;
+}
+
+TEST(Float8Products, WithoutConvertersNothingChanges) {
+    EXPECT_EQ(program_after("float8_products"), program_after("bind_sizes"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
