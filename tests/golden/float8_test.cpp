@@ -1,0 +1,358 @@
+// Float8 against torchao (make_float8.py): casts and scales bit for bit, the products of one linear, and training.
+#include "base/float8.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/bfloat16.h"
+#include "base/random.h"
+#include "ir/text.h"
+#include "kernels/kernel.h"
+#include "ops/verify.h"
+#include "passes/select_kernels.h"
+#include "tests/golden/golden_run.h"
+#include "tests/ops/interpreter.h"
+
+namespace lockstep::testing {
+namespace float8 {
+namespace {
+
+const nlohmann::json& figures() {
+    static const nlohmann::json all = golden_case("float8");
+    return all;
+}
+
+template <class T>
+std::string hash_of(const std::vector<T>& x) {
+    return fmt::format("{:#018x}", hash_name({reinterpret_cast<const char*>(x.data()), x.size() * sizeof(T)}));
+}
+
+constexpr uint64_t kChunk = 4000;
+
+// Hashes of the chunks of n values. Where one differs, its inputs are kChunk i to kChunk (i + 1).
+template <class Make>
+std::vector<std::string> hashes(uint64_t n, const Make& make) {
+    std::vector<std::string> out;
+    for (uint64_t first = 0; first < n; first += kChunk) {
+        std::vector<decltype(make(0))> chunk;
+        for (uint64_t i = first; i < std::min(n, first + kChunk); ++i) chunk.push_back(make(i));
+        out.push_back(hash_of(chunk));
+    }
+    return out;
+}
+
+// ---- codes and scales
+
+struct Type {
+    const char* name;
+    int mantissa_bits, bias;
+    uint64_t top;  // code of the largest value
+    double width;  // of uniform inputs
+};
+constexpr Type kE4M3 = {"e4m3", 3, 7, 0x7e, 600}, kE5M2 = {"e5m2", 2, 15, 0x7b, 70000};
+constexpr uint64_t kCasts = 400000;
+
+float cast_input(const Type& type, uint64_t i) {
+    constexpr float kSpecial[] = {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 0x1p-149F, 0x1.fffffep127F, -0x1.fffffep127F};
+    if (i < std::size(kSpecial)) return kSpecial[i];
+    const uint64_t stream = hash_name(std::string("float8.") + type.name), h = splitmix64(stream + i);
+    const double uniform = 2 * (static_cast<double>(h >> 11) * 0x1p-53) - 1;
+    switch (i % 5) {
+        case 0: return static_cast<float>(normal_draw(stream, i));
+        case 1: return static_cast<float>(type.width * uniform);
+        case 2: {  // halfway to the next code, and the floats before and after that
+            const auto code = static_cast<int>(h % (type.top + 1));
+            const int exponent = code >> type.mantissa_bits, mantissas = 1 << type.mantissa_bits, mantissa = code % mantissas;
+            const float half = std::ldexp(static_cast<float>(exponent > 0 ? mantissas + mantissa : mantissa) + 0.5F,
+                                          std::max(exponent, 1) - type.bias - type.mantissa_bits);
+            const auto near = std::bit_cast<float>(std::bit_cast<uint32_t>(half) + static_cast<uint32_t>((h >> 32) % 3) - 1);
+            return h >> 63 != 0 ? -near : near;
+        }
+        case 3: return static_cast<float>(std::ldexp(uniform, 2 - type.bias));  // half of them are subnormal
+        default: return std::bit_cast<float>(static_cast<uint32_t>(h));
+    }
+}
+
+template <class T>
+void expect_torchaos_codes(const Type& type) {
+    std::vector<float> inputs;
+    for (uint64_t i = 0; i < kCasts; ++i) {
+        const float x = cast_input(type, i);
+        inputs.push_back(std::isnan(x) ? 0 : x);
+    }
+    const nlohmann::json& golden = figures()["codes"][type.name];
+    ASSERT_EQ(hash_of(inputs), golden["inputs"].get<std::string>());
+    const auto code = [&](const auto& value) {  // a NaN without its sign
+        return static_cast<uint8_t>(std::isnan(value) ? T(value).bits & 0x7f : T(value).bits);
+    };
+    EXPECT_EQ(hashes(kCasts, [&](uint64_t i) { return code(cast_input(type, i)); }), golden["codes"]);
+    EXPECT_EQ(hashes(kCasts, [&](uint64_t i) { return code(static_cast<double>(cast_input(type, i))); }), golden["codes"]);
+}
+
+TEST(GoldenFloat8, CodesOfE4M3) { expect_torchaos_codes<F8E4M3>(kE4M3); }
+TEST(GoldenFloat8, CodesOfE5M2) { expect_torchaos_codes<F8E5M2>(kE5M2); }
+
+void expect_torchaos_scales(const Type& type, float largest) {
+    const uint64_t stream = hash_name("float8.amax");
+    for (const bool power_of_two : {false, true}) {
+        const nlohmann::json& golden = figures()["scales"][type.name][power_of_two ? "power_of_two" : "plain"];
+        const auto scale = [&](float amax) { return scale_of(amax, largest, power_of_two); };
+        const auto of_bfloat16 = [&](uint64_t i) { return scale(std::bit_cast<float>(static_cast<uint32_t>(i + 1) << 16)); };
+        const auto of_float = [&](uint64_t i) {
+            return scale(std::bit_cast<float>(static_cast<uint32_t>(splitmix64(stream + i) % 0x7f800000)));
+        };
+        EXPECT_EQ(hashes(0x7f80, of_bfloat16), golden["bfloat16"]) << power_of_two;  // up to infinity
+        EXPECT_EQ(hashes(100000, of_float), golden["float32"]) << power_of_two;
+        for (const auto& [amax, want] : golden["known"].items())
+            EXPECT_EQ(scale(std::stof(amax)), want.get<float>()) << amax << " " << power_of_two;
+        EXPECT_TRUE(std::isnan(scale(NAN)));
+    }
+}
+
+TEST(GoldenFloat8, ScalesOfE4M3) { expect_torchaos_scales(kE4M3, F8E4M3::kLargest); }
+TEST(GoldenFloat8, ScalesOfE5M2) { expect_torchaos_scales(kE5M2, F8E5M2::kLargest); }
+
+// ---- the products of a linear, by their definition
+
+struct Matrix {
+    int rows, columns;
+    std::vector<double> x;  // row-major
+
+    double& at(int r, int c) { return x[static_cast<size_t>(r) * static_cast<size_t>(columns) + static_cast<size_t>(c)]; }
+    double at(int r, int c) const { return const_cast<Matrix*>(this)->at(r, c); }
+};
+
+constexpr int kM = 192, kK = 256, kN = 128;
+
+// Element (r, c) is a normal draw times 2^exponent(r, c), as bfloat16.
+template <class Exponent>
+Matrix operand(const char* name, int rows, int columns, const Exponent& exponent) {
+    Matrix out{rows, columns, {}};
+    for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < columns; ++c) {
+            const double draw = normal_draw(hash_name(name), out.x.size());
+            out.x.push_back(static_cast<float>(Bf16(std::ldexp(draw, exponent(r, c)))));
+        }
+    }
+    return out;
+}
+
+struct Operands {
+    Matrix x = operand("float8.x", kM, kK, [](int m, int k) { return m % 5 - 2 + k % 3 - 1; });
+    Matrix w = operand("float8.w", kN, kK, [](int n, int k) { return n % 5 - 8 + k % 7 - 3; });
+    Matrix dy = operand("float8.dy", kM, kN, [](int m, int n) { return m % 3 - 14 + n % 5 - 2; });
+};
+
+Matrix transposed(const Matrix& a) {
+    Matrix out{a.columns, a.rows, {}};
+    for (int c = 0; c < a.columns; ++c) {
+        for (int r = 0; r < a.rows; ++r) out.x.push_back(a.at(r, c));
+    }
+    return out;
+}
+
+// [rows of a, rows of b]: sums over the columns of both, rounded once.
+Matrix product(const Matrix& a, const Matrix& b) {
+    Matrix out{a.rows, b.rows, {}};
+    for (int r = 0; r < a.rows; ++r) {
+        for (int c = 0; c < b.rows; ++c) {
+            double sum = 0;
+            for (int k = 0; k < a.columns; ++k) sum += a.at(r, k) * b.at(c, k);
+            out.x.push_back(static_cast<float>(Bf16(sum)));
+        }
+    }
+    return out;
+}
+
+// Values after the cast, group by group: `rows` x `columns` elements share a scale. `store` writes a group.
+template <class Store>
+Matrix in_groups(Matrix a, int rows, int columns, const Store& store) {
+    for (int r = 0; r < a.rows; r += rows) {
+        for (int c = 0; c < a.columns; c += columns) {
+            double amax = 0;
+            for (int i = 0; i < rows; ++i) {
+                for (int j = 0; j < columns; ++j) amax = std::max(amax, std::abs(a.at(r + i, c + j)));
+            }
+            for (int i = 0; i < rows; ++i) {
+                for (int j = 0; j < columns; ++j) a.at(r + i, c + j) = store(a.at(r + i, c + j), amax);
+            }
+        }
+    }
+    return a;
+}
+
+template <class T, bool power_of_two>
+double scaled(double x, double amax) {
+    const float scale = scale_of(amax, T::kLargest, power_of_two);
+    return static_cast<double>(static_cast<float>(T(static_cast<float>(x) * scale))) / scale;
+}
+template <class T, bool power_of_two = false>
+Matrix by_tensor(const Matrix& a) {
+    return in_groups(a, a.rows, a.columns, scaled<T, power_of_two>);
+}
+Matrix by_row(const Matrix& a) { return in_groups(a, 1, a.columns, scaled<F8E4M3, true>); }
+
+// MX: 32 elements of a row share a power of two.
+double floored(double x, double amax) {
+    const int exponent = std::ilogb(amax) - 8;
+    return std::ldexp(static_cast<float>(F8E4M3(std::ldexp(x, -exponent))), exponent);
+}
+double ceiled(double x, double amax) {
+    int exponent = std::ilogb(amax) - 8;
+    if (std::ldexp(448.0, exponent) < amax) ++exponent;
+    return std::ldexp(static_cast<float>(F8E4M3(std::ldexp(x, -exponent))), exponent);
+}
+
+struct Products {
+    Matrix y, dx, dw;
+};
+
+// y = x w^T, dx = dy w, dw = dy^T x, each operand of a product cast along what is summed, its columns.
+template <class Along>
+Products three(const Along& cast) {
+    const Operands o;
+    return {product(cast(o.x), cast(o.w)), product(cast(o.dy), cast(transposed(o.w))),
+            product(cast(transposed(o.dy)), cast(transposed(o.x)))};
+}
+
+Products by_definition(const std::string& recipe) {
+    const Operands o;
+    if (recipe == "tensorwise") {
+        const Matrix x = by_tensor<F8E4M3>(o.x), w = by_tensor<F8E4M3>(o.w), dy = by_tensor<F8E5M2>(o.dy);
+        return {product(x, w), product(dy, transposed(w)), product(transposed(dy), transposed(x))};
+    }
+    if (recipe == "rowwise") return three(by_row);
+    if (recipe == "rowwise_with_gw_hp")
+        return {product(by_row(o.x), by_row(o.w)), product(by_row(o.dy), transposed(by_tensor<F8E4M3, true>(o.w))),
+                product(transposed(o.dy), transposed(o.x))};
+    return three([&](const Matrix& a) { return in_groups(a, 1, 32, recipe == "mx_floor" ? floored : ceiled); });
+}
+
+// ---- the same by the ops of a program
+
+struct Factor {
+    const char *operand, *dims, *type, *groups;  // a scale for each index of `groups`
+};
+
+// As program text: {name} = a b, both cast.
+std::string scaled_product(const std::string& name, const Factor& a, const Factor& b, bool power_of_two) {
+    std::string out;
+    for (const Factor& c : {a, b}) {
+        out += fmt::format("  {0}.{1}.a: f32[{2}] = amax({1})\n", name, c.operand, c.groups);
+        out += fmt::format("  {0}.{1}.q: {2}[{3}]; {0}.{1}.s: f32[{4}] = to_float8({1}, {0}.{1}.a){5}\n", name, c.operand, c.type,
+                           c.dims, c.groups, power_of_two ? " {power_of_two=1}" : "");
+    }
+    return out + fmt::format("  {0} = scaled_einsum({0}.{1}.q, {0}.{2}.q, {0}.{1}.s, {0}.{2}.s)\n", name, a.operand, b.operand);
+}
+
+std::string program_of(const std::string& recipe) {
+    const bool one = recipe == "tensorwise";
+    const auto scaled = [&](const char* name, const Factor& a, const Factor& b) { return scaled_product(name, a, b, !one); };
+    const auto x = [&](const char* groups) { return Factor{"x", "m, k", "f8e4m3", one ? "" : groups}; };
+    const auto w = [&](const char* groups) { return Factor{"w", "n, k", "f8e4m3", one ? "" : groups}; };
+    const auto dy = [&](const char* groups) { return Factor{"dy", "m, n", one ? "f8e5m2" : "f8e4m3", one ? "" : groups}; };
+    const bool wide = recipe == "rowwise_with_gw_hp";
+    return "mesh dp_replicate=1 dp_shard=1 cp=1 tp=1\nmicrobatches 1\narena 0\nblock b x1\n"
+           "routine f block b kind forward entry train chunks 1 scratch 0\n  dims m=192 k=256 n=128\n"
+           "  port x value read\n    x: bf16[m, k]\n    w: bf16[n, k]\n    dy: bf16[m, n]\n"
+           "  port y value write\n    y: bf16[m, n]\n    dx: bf16[m, k]\n    dw: bf16[n, k]\n" +
+           scaled("y", x("m"), w("n")) + scaled("dx", dy("m"), w(wide ? "" : "k")) +
+           (wide ? "  dw = einsum(dy, x)\n" : scaled("dw", dy("n"), x("k")));
+}
+
+Products by_ops(const std::string& recipe, const ops::KernelCatalog& catalog) {
+    ir::Program p = ir::parse(program_of(recipe));
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message;
+    passes::select_kernels(p.mesh, p.routines[0], catalog);
+    Interpreter interpreter(p.mesh, p.routines[0]);
+    const Operands o;
+    interpreter.set("x", o.x.x), interpreter.set("w", o.w.x), interpreter.set("dy", o.dy.x);
+    interpreter.run(true);
+    return {{kM, kN, interpreter.get("y")}, {kM, kK, interpreter.get("dx")}, {kN, kK, interpreter.get("dw")}};
+}
+
+// ---- both against torchao
+
+std::vector<uint16_t> from_base64(const std::string& text) {
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string bytes;
+    uint32_t bits = 0;
+    int held = 0;
+    for (char c : text.substr(0, text.find('='))) {
+        bits = bits << 6 | static_cast<uint32_t>(kDigits.find(c));
+        if ((held += 6) >= 8) bytes += static_cast<char>(bits >> (held -= 8));
+    }
+    std::vector<uint16_t> out(bytes.size() / 2);
+    std::memcpy(out.data(), bytes.data(), out.size() * 2);
+    return out;
+}
+
+struct Differing {
+    size_t results = 0, different = 0;
+    std::string farther;  // the last that is more than a unit in the last place away
+};
+
+// torchao sums in float32, so that a result whose terms cancel may be further off, by 2^-20 of the largest.
+void compare_rows(const Matrix& got, const std::string& torchao, int every_row, Differing& found) {
+    const std::vector<uint16_t> want = from_base64(torchao);
+    double largest = 0;
+    for (double x : got.x) largest = std::max(largest, std::abs(x));
+    size_t next = 0;
+    for (int r = 0; r < got.rows; r += every_row) {
+        for (int c = 0; c < got.columns; ++c) {
+            const double a = got.at(r, c), b = std::bit_cast<float>(static_cast<uint32_t>(want.at(next++)) << 16);
+            if (a == b) continue;
+            ++found.different;
+            const double unit = std::ldexp(1.0, std::ilogb(std::max(std::abs(a), std::abs(b))) - 7);
+            if (!(std::abs(a - b) <= std::max(unit, largest * 0x1p-20)))
+                found.farther = fmt::format("{} instead of {} at {}, {}", a, b, r, c);
+        }
+    }
+    EXPECT_EQ(next, want.size());
+    found.results += next;
+}
+
+TEST(GoldenFloat8, OperandsOfTheLinear) {
+    const Operands o;
+    std::vector<std::string> hashes;
+    for (const Matrix* a : {&o.x, &o.w, &o.dy}) {
+        std::vector<uint16_t> bits;
+        for (double x : a->x) bits.push_back(Bf16(x).bits);
+        hashes.push_back(hash_of(bits));
+    }
+    EXPECT_EQ(hashes, figures()["linear"]["operands"]);
+}
+
+void expect_torchaos(const std::string& recipe, const Products& ours) {
+    const nlohmann::json &golden = figures()["linear"], &theirs = golden[recipe], &rows = golden["every_row"];
+    Differing found;
+    compare_rows(ours.y, theirs["y"], rows["y"], found);
+    compare_rows(ours.dx, theirs["dx"], rows["dx"], found);
+    compare_rows(ours.dw, theirs["dw"], rows["dw"], found);
+    EXPECT_EQ(found.farther, "");
+    EXPECT_LE(found.different * 1000, found.results);
+}
+
+std::string name_of_recipe(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
+
+class GoldenFloat8Linear : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Linear,
+                         ::testing::Values("tensorwise", "rowwise", "rowwise_with_gw_hp", "mx_floor", "mx_rceil"),
+                         name_of_recipe);
+TEST_P(GoldenFloat8Linear, ByDefinition) { expect_torchaos(GetParam(), by_definition(GetParam())); }
+
+class GoldenFloat8Ops : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Ops, ::testing::Values("tensorwise", "rowwise", "rowwise_with_gw_hp"),
+                         name_of_recipe);
+TEST_P(GoldenFloat8Ops, OfTheReference) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::reference_catalog())); }
+TEST_P(GoldenFloat8Ops, OfTheProcessor) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::cpu_catalog(1))); }
+
+}  // namespace
+}  // namespace float8
+}  // namespace lockstep::testing
