@@ -420,7 +420,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     if (recipe.text("partition.quantized_weights") == "int8") one.set("partition.weights", "shard");
     else if (!converts(recipe)) one.set("training.pack_products", "false");  // packed weights share a scale
     one.set("training.fuse_loss", "false");
-    one.set("training.loss_scale", "0");
+    if (!converts(recipe)) one.set("training.loss_scale", "0");  // a scale of gradients in float8 is rounded to float32
     one.set("training.mixed_precision_weights", "cast");
     one.set("activation_checkpoint.mode", "none");
     one.set("runtime.comm_thread", "off");
