@@ -94,8 +94,9 @@ struct Prefix {
     bool stopped = false;  // stop_after is among its passes
 };
 
-// Reads [model], the element types, the sequence's length and which entries there are. Throws UserError model.* where the model
-// contradicts itself; InternalError naming the pass that broke an invariant.
+// Reads [model] with its converters, the element types, the sequence's length and which entries there are. Programs that
+// generate have no converters. Throws UserError model.* where the model contradicts itself; InternalError naming the pass that
+// broke an invariant.
 Prefix compile_prefix(const Config& config, const CompileOptions& options);
 
 // The prefixes of a search over layouts, one for each set of answers, made when it is first asked for. Threads share it.
@@ -113,7 +114,8 @@ private:
     std::map<PrefixAnswers, Prefix> others_;
 };
 
-// The rest, for a configuration that has the prefix's model, types, sequence length and entries, and for the same options.
+// The rest, for a configuration that has the prefix's model, converters, types, sequence length and entries, and for the same
+// options.
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
 
 // Gives offsets to the buffers of programs that were compiled without, those of the fullest ranks first. It ends at ranks that

@@ -1,14 +1,12 @@
 #include "compile/conversion.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
 #include "base/error.h"
-#include "compile/recipe.h"
 #include "ir/kinds.h"
 #include "ir/sources.h"
 #include "passes/pack_products.h"
