@@ -21,6 +21,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/float8_runs.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/matmul.h"
@@ -28,6 +29,7 @@
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/roof.h"
+#include "kernels/cpu/scaled_matmul.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::kernels::cpu {
@@ -172,6 +174,31 @@ void matmul_bf16(benchmark::State& state) {
     state.SetLabel(std::string(name) + kPassNames[state.range(3)]);
 }
 
+// The same of float8, with a scale for each operand.
+void matmul_float8(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(5));
+    const MatmulShape shape = shape_of(state);
+    const auto kernel = static_cast<MatmulKernel>(state.range(4));
+    if (kernel == MatmulKernel::amx && !has_amx()) return state.SkipWithError("this processor has no AMX");
+    const auto factor = [&](int64_t outer) {
+        const auto zeros = [](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(n)); };
+        return ScaledFactor{Dtype::F8E4M3, zeros(outer), zeros(shape.k)};
+    };
+    const ScaledMatmul product(shape, factor(shape.m), factor(shape.n), threads, kernel);
+    const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
+    const std::vector<F8E4M3> left(a.get(), a.get() + shape.m * shape.k), right(b.get(), b.get() + shape.k * shape.n);
+    const float scale = 0.5F;
+    measure(state, threads, 2.0 * shape.m * shape.n * shape.k, roof_gflops(threads, bf16_flops), "GFLOPs", "of_roof", [&] {
+        const auto run = [&](auto* out, const float* before) {
+            product.run(pool_of(threads), left.data(), right.data(), &scale, &scale, out, before, workspace.get());
+        };
+        if (state.range(3) == kWeightGradient) run(c.get(), c.get());
+        else run(reinterpret_cast<Bf16*>(c.get()), nullptr);
+    });
+    const char* const name = kernel == MatmulKernel::amx ? "amx " : kernel == MatmulKernel::bf16_dot ? "dot " : "packed ";
+    state.SetLabel(std::string(name) + kPassNames[state.range(3)]);
+}
+
 void matmul_args(benchmark::internal::Benchmark* bench, const std::vector<MatmulKernel>& kernels) {
     const std::vector<std::vector<int64_t>> shapes{{1024, 512, 512},  {1024, 1408, 512}, {1024, 512, 1408}, {1024, 32000, 512},
                                                    {128, 32000, 512}, {1024, 768, 3072}, {1024, 3072, 768}};
@@ -183,6 +210,10 @@ void matmul_args(benchmark::internal::Benchmark* bench, const std::vector<Matmul
 BENCHMARK(matmul)->Apply([](auto* bench) {
                      matmul_args(bench, {MatmulKernel::packed, MatmulKernel::onednn});
                  }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
+BENCHMARK(matmul_float8)
+    ->Apply([](auto* bench) {
+        matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
+    }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 BENCHMARK(matmul_bf16)
     ->Apply([](auto* bench) {
         matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
@@ -470,6 +501,30 @@ void quantize_floats(benchmark::State& state) {
     measure_bytes(state, threads, 4.0 * kCount + static_cast<double>(q.size()),
                   [&] { quantize(pool_of(threads), kCount, how, x.get(), q.data()); });
 }
+// Of bfloat16, with one scale.
+void floats_to_float8(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    std::vector<F8E4M3> q(kCount);
+    measure_bytes(state, threads, 3.0 * kCount, [&] {
+        pool_of(threads).parallel([&](int thread, int all) {
+            const Range mine = split(kCount, all, thread, 16);
+            run_to_float8(mine.count(), x.data() + mine.begin, 100.0F, q.data() + mine.begin);
+        });
+    });
+}
+void largest_size_of_all(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    measure_bytes(state, threads, 2.0 * kCount, [&] {
+        pool_of(threads).parallel([&](int thread, int all) {
+            const Range mine = split(kCount, all, thread, 16);
+            benchmark::DoNotOptimize(largest_size(mine.count(), x.data() + mine.begin));
+        });
+    });
+}
 void dequantize_sum_of_four(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 16 << 20, kRows = 4;
@@ -522,6 +577,8 @@ BENCHMARK(dequantize_sum_of_four)
     ->ArgsProduct({{1, 2}, {8, 4}})
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
+BENCHMARK(floats_to_float8)->Apply(one_and_two_threads);
+BENCHMARK(largest_size_of_all)->Apply(one_and_two_threads);
 BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 
 }  // namespace

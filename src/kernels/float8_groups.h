@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels {
@@ -47,12 +48,13 @@ inline Float8Groups float8_groups(const KernelContext& c, const ir::Tensor& whol
     }
     for (size_t i = scale.dims.size(); i-- > 0;) {
         const int64_t count = c.size(scale, static_cast<int>(i));
-        for (size_t k = 0; k < whole.dims.size(); ++k) {
-            const ir::DimId fine = whole.dims[k], coarse = scale.dims[i];
-            if (fine != coarse && c.routine.dims[static_cast<size_t>(coarse)].of != fine) continue;
-            out.dims[k].each = std::max<int64_t>(out.dims[k].size / count, 1);
-            out.dims[k].stride = out.count;
-        }
+        auto fine = std::find(whole.dims.begin(), whole.dims.end(), scale.dims[i]);
+        if (fine == whole.dims.end())
+            fine = std::find(whole.dims.begin(), whole.dims.end(), c.routine.dims[static_cast<size_t>(scale.dims[i])].of);
+        ensure(fine != whole.dims.end(), "float8: a scale has a dim that its tensor lacks");
+        Float8Groups::Along& along = out.dims[static_cast<size_t>(fine - whole.dims.begin())];
+        along.each = std::max<int64_t>(along.size / count, 1);
+        along.stride = out.count;
         out.count *= count;
     }
     return out;

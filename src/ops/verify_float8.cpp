@@ -105,9 +105,10 @@ private:
     }
 
     bool keeps_amax(const Op& op) const {
+        if (op.in.size() != op.out.size()) return false;
         if (op.kind == ir::kCast) return bytes_of(tensor(op.out[0]).dtype) >= bytes_of(tensor(op.in[0]).dtype);
         const bool reduces = rule(op.kind).collective && ir::traits_of(op).reduces;
-        return reduces ? tensor(op.in[0]).placement.reduce == ir::Reduce::Max : only_moves(op) && op.in.size() == op.out.size();
+        return reduces ? tensor(op.in[0]).placement.reduce == ir::Reduce::Max : only_moves(op);
     }
 
     // What the tensor is a copy of.

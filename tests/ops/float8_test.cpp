@@ -91,8 +91,10 @@ const BrokenFloat8 kBrokenFloat8[] = {
     {"amax_that_lost_an_axis", "a: f32[batch.g/dp_shard] partial max tp", "a: f32[batch.g/dp_shard]", "partial",
      "f, op amax: a is partial over 'tp', not over ''"},
     {"groups_of_other_ranks",
-     "  a: f32[batch.g/dp_shard] partial max tp = amax(x)\n  a.ar: f32[batch.g/dp_shard] = all_reduce(a) over tp",
-     "  a: f32[batch.g] partial max dp_shard,tp = amax(x)\n  a.ar: f32[batch.g/dp_shard] = reduce_scatter(a) {dim=0} over dp_shard",
+     "  a: f32[batch.g/dp_shard] partial max tp = amax(x)\n  a.ar: f32[batch.g/dp_shard] = all_reduce(a) over tp\n"
+     "  q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard]",
+     "  a: f32[batch.g] partial max dp_shard,tp = amax(x)\n  a.ar: f32[batch.g] = all_reduce(a) over dp_shard,tp\n"
+     "  q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g]",
      "float8", "f, op amax: batch.g is split over '' and batch over 'dp_shard': a rank has elements of other groups"},
     {"both_with_few_bits",
      "q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: f32[batch.g/dp_shard] = to_float8(x, a.ar) {power_of_two=1}\n"
@@ -106,7 +108,7 @@ const BrokenFloat8 kBrokenFloat8[] = {
     {"scale_of_a_narrow_type", "s: f32[batch.g/dp_shard]", "s: bf16[batch.g/dp_shard]", "shape",
      "f, op to_float8: a.ar and s are of two types"},
     {"amax_of_a_narrow_type", "b: f32[] partial max tp = amax(w)\n  b.ar: f32[]",
-     "b: bf16[] partial max tp = amax(w)\n  b.ar: bf16[]", "precision", "f, op amax: b is bf16"},
+     "b: bf16[] partial max tp = amax(w)\n  b.ar: bf16[]", "shape", "f, op amax: b is not f32"},
     {"codes_of_no_float8", "v: f8e5m2", "v: bf16", "shape", "f, op to_float8: v is bf16, not float8"},
     {"coarse_dim_of_another_size", "batch.g=2(batch/2)", "batch.g=2(batch/1)", "names",
      "f: batch.g is not aligned with what it names"},
@@ -166,10 +168,12 @@ TEST(Float8Rules, ProductsCountAndExpandAsThoseOfOtherTypes) {
 }
 
 TEST(Float8Rules, GroupsAreOfTheirTensor) {
-    ir::Routine r;
-    r.dims = {{"rows", 8, 8}, {"rows.g", 2, 2, ir::DimRole::Other, 0, 4}, {"columns", 6, 6}, {"other", 3, 3}};
-    ops::Builder b(r);
+    const std::vector<ir::Dim> all = {
+        {"rows", 8, 8}, {"rows.g", 2, 2, ir::DimRole::Other, 0, 4}, {"columns", 6, 6}, {"other", 3, 3}};
     const auto refusal = [&](std::vector<ir::DimId> dims, Dtype amax = Dtype::F32, Dtype x = Dtype::F32) {
+        ir::Routine r;
+        r.dims = all;
+        ops::Builder b(r);
         ir::Op op;
         op.kind = ir::kAmax;
         op.in = {b.make({"x", {0, 2}, x})}, op.out = {b.make({"a", std::move(dims), amax})};

@@ -2,6 +2,7 @@
 // unless a table of times says otherwise.
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/registry/attention.h"
+#include "kernels/cpu/registry/float8.h"
 #include "kernels/cpu/registry/products.h"
 #include "kernels/cpu/registry/quantize.h"
 #include "kernels/cpu/registry/tokens.h"
@@ -32,7 +33,21 @@ void add_of_type(Registry& r) {
     add_common<Backend, T>(r);
     add<QkvRope<T>, Rope<T>, Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
     add_blocks<AttentionBlock, AttentionBlockBackward, T>(r);
+    add<Amax<T>, ToFloat8<T, F8E4M3>, ToFloat8<T, F8E5M2>, FromFloat8<T, F8E4M3>, FromFloat8<T, F8E5M2>>(r);
     add<MaskPadding<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
+}
+
+// Products of float8 whose results are Out, as each of the matmul kernels makes them.
+template <class A, class B, class Out>
+void add_scaled(Registry& r) {
+    using enum cpu::MatmulKernel;
+    add<ScaledEinsum<A, B, Out, amx>, ScaledEinsum<A, B, Out, bf16_dot>, ScaledEinsum<A, B, Out, packed>>(r);
+}
+template <class Out>
+void add_scaled(Registry& r) {
+    add_scaled<F8E4M3, F8E4M3, Out>(r);
+    add_scaled<F8E4M3, F8E5M2, Out>(r);
+    add_scaled<F8E5M2, F8E4M3, Out>(r);
 }
 
 // A narrow T, and float with it.
@@ -61,6 +76,9 @@ const Registry& cpu_kernels() {
         add_narrow<F16>(r);
         add_updates<Backend, float>(r);
         add_updates<Backend, Bf16>(r);
+        add_scaled<float>(r);
+        add_scaled<Bf16>(r);
+        add_scaled<F16>(r);
         return r;
     }();
     return all;

@@ -13,6 +13,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/float8_runs.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/matmul.h"
@@ -248,5 +249,9 @@ LOCKSTEP_KERNELS(Typed<OuterSgd>, outer_sgd)
 LOCKSTEP_KERNEL(SumOfSquares, sum_of_squares)
 LOCKSTEP_KERNELS(Typed<Quantize>, quantize)
 LOCKSTEP_KERNELS(Typed<Dequantize>, dequantize)
+LOCKSTEP_KERNELS(Typed<LargestSize>, largest_size)
+LOCKSTEP_KERNELS(TypedFloat8<RunToFloat8>, run_to_float8)
+LOCKSTEP_KERNELS(TypedFloat8<RunFromFloat8>, run_from_float8)
+LOCKSTEP_KERNELS(Typed<ScaleSums>, scale_sums)
 
 }  // namespace lockstep::kernels::cpu

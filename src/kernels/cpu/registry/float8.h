@@ -1,0 +1,150 @@
+// Float8: scales, conversions, and products of matrices.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/float8_runs.h"
+#include "kernels/cpu/registry/products.h"
+#include "kernels/cpu/scaled_matmul.h"
+#include "kernels/float8_groups.h"
+
+namespace lockstep::kernels::registry {
+
+// Calls f(group, first, count) for the elements of [begin, end), a run of one scale at a time.
+template <class F>
+void for_each_run(const Float8Groups& groups, int64_t run, Range all, const F& f) {
+    for (int64_t i = all.begin; i < all.end;) {
+        const int64_t end = std::min(all.end, (i / run + 1) * run);
+        f(groups.of(i), i, end - i);
+        i = end;
+    }
+}
+
+template <class T>
+struct Amax {
+    static constexpr Family kFamily{"amax", "amax"};
+    using Types = float(T);
+    // Of each thread the largest sizes that it has found, as bits.
+    static int64_t workspace_bytes(const KernelContext& c) { return c.threads * c.elements(c.out(0)) * 4; }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const Float8Groups groups = float8_groups(c, c.in(0), c.out(0));
+        return kernel_from([groups, run = groups.run(), n = c.elements(c.in(0))](const KernelArgs& k) {
+            auto* const found = static_cast<uint32_t*>(k.workspace);
+            const T* const x = in<T>(k, 0);
+            k.queue.pool().parallel([&](int thread, int threads) {
+                uint32_t* const own = found + thread * groups.count;
+                std::fill_n(own, groups.count, 0u);
+                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
+                    own[group] = std::max(own[group], cpu::largest_size(count, x + first));
+                });
+            });
+            k.queue.pool().parallel([&](int thread, int threads) {
+                const Range mine = split(groups.count, threads, thread, 16);
+                for (int64_t g = mine.begin; g < mine.end; ++g) {
+                    uint32_t most = 0;
+                    for (int t = 0; t < threads; ++t) most = std::max(most, found[t * groups.count + g]);
+                    out(k, 0)[g] = std::bit_cast<float>(most);
+                }
+            });
+        });
+    }
+};
+
+template <class T, class Q>
+struct ToFloat8 {
+    static constexpr Family kFamily{"to_float8", "to_float8"};
+    using Types = std::tuple<Q, float>(T, float);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
+        const bool power_of_two = c.op.attrs.contains("power_of_two") && c.op.integer("power_of_two") != 0;
+        return kernel_from([groups, run = groups.run(), power_of_two, n = c.elements(c.in(0))](const KernelArgs& k) {
+            const T* const x = in<T>(k, 0);
+            const float* const amax = in(k, 1);
+            Q* const q = out<Q>(k, 0);
+            k.queue.pool().parallel([&](int thread, int threads) {
+                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
+                    cpu::run_to_float8(count, x + first, scale_of(amax[group], Q::kLargest, power_of_two), q + first);
+                });
+                const Range mine = split(groups.count, threads, thread, 16);
+                for (int64_t g = mine.begin; g < mine.end; ++g) out(k, 1)[g] = 1 / scale_of(amax[g], Q::kLargest, power_of_two);
+            });
+        });
+    }
+};
+
+template <class T, class Q>
+struct FromFloat8 {
+    static constexpr Family kFamily{"from_float8", "from_float8"};
+    using Types = T(Q, float);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
+        return kernel_from([groups, run = groups.run(), n = c.elements(c.in(0))](const KernelArgs& k) {
+            const Q* const q = in<Q>(k, 0);
+            const float* const s = in(k, 1);
+            T* const x = out<T>(k, 0);
+            k.queue.pool().parallel([&](int thread, int threads) {
+                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
+                    cpu::run_from_float8(count, q + first, s[group], x + first);
+                });
+            });
+        });
+    }
+};
+
+// The scales of a factor along its own dims of the result, and along those that are contracted.
+inline cpu::ScaledFactor scaled_factor(const KernelContext& c, size_t operand) {
+    const ir::Tensor& q = c.in(operand);
+    const Float8Groups groups = float8_groups(c, q, c.in(operand + 2));
+    const std::vector<ir::DimId>& kept = c.out(0).dims;
+    cpu::ScaledFactor out{q.dtype, {0}, {0}};
+    for (size_t i = 0; i < q.dims.size(); ++i) {
+        const Float8Groups::Along& d = groups.dims[i];
+        const bool is_kept = std::find(kept.begin(), kept.end(), q.dims[i]) != kept.end();
+        std::vector<int64_t>& all = is_kept ? out.outer : out.inner;
+        std::vector<int64_t> next;
+        for (const int64_t before : all) {
+            for (int64_t k = 0; k < d.size; ++k) next.push_back(before + k / d.each * d.stride);
+        }
+        all = std::move(next);
+    }
+    return out;
+}
+
+template <class A, class B, class Out, cpu::MatmulKernel kernel>
+struct ScaledEinsum {
+    using Types = Out(A, B, float, float);
+    static constexpr Family kFamily{"scaled_einsum",
+                                    kernel == cpu::MatmulKernel::amx        ? "scaled_matmul_amx"
+                                    : kernel == cpu::MatmulKernel::bf16_dot ? "scaled_matmul_bf16"
+                                                                            : "scaled_matmul",
+                                    std::is_same_v<Out, float> ? 0 : -1};
+    static bool serves(const KernelContext& c) {
+        ops::MatmulShape shape;
+        return ops::is_matmul(c.mesh, c.routine, c.op, &shape);
+    }
+    static cpu::ScaledMatmul product(const KernelContext& c, const ops::MatmulShape& s) {
+        const size_t a = s.swapped ? 1 : 0, b = 1 - a;
+        return {matmul_shape(s), scaled_factor(c, a), scaled_factor(c, b), c.threads, kernel};
+    }
+    static int64_t workspace_bytes(const KernelContext& c) {
+        ops::MatmulShape shape;
+        ops::is_matmul(c.mesh, c.routine, c.op, &shape);
+        return product(c, shape).workspace_bytes();
+    }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        ops::MatmulShape shape;
+        ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cpu.scaled_matmul: not a product of matrices");
+        return kernel_from(
+            [matmul = product(c, shape), a = shape.swapped ? 1 : 0, adds = c.op.accumulates(0)](const KernelArgs& k) {
+                const float* before = nullptr;
+                if constexpr (std::is_same_v<Out, float>) before = adds && !k.fresh ? out<Out>(k, 0) : nullptr;
+                matmul.run(k.queue.pool(), k.in[a], k.in[1 - a], in(k, a + 2), in(k, 3 - a), out<Out>(k, 0), before, k.workspace);
+            });
+    }
+    static bool is_available(const InstructionSets& has) { return Matmul<Bf16, float, kernel>::is_available(has); }
+    static bool is_slower(const InstructionSets& has) { return Matmul<Bf16, float, kernel>::is_slower(has); }
+};
+
+}  // namespace lockstep::kernels::registry

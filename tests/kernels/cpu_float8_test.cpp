@@ -1,0 +1,176 @@
+// Float8 kernels of every instruction set that is here, for every storage type, by the conversions of base/float8.h; products
+// against plain loops in double, with equal bits for one to three threads.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/float8_runs.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/scaled_matmul.h"
+#include "tests/kernels/cpu_data.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avx512};
+
+template <class F>
+void on_every_isa(const F& f) {
+    const Isa before = isa();
+    for (const Isa one : kIsas) {
+        if (!has_isa(one)) continue;
+        use_isa(one);
+        f(cpu::name(one));
+    }
+    use_isa(before);
+}
+
+template <class T>
+std::vector<T> values(std::mt19937& rng, int64_t n) {
+    std::vector<T> out;
+    for (int64_t i = 0; i < n; ++i) {
+        const float x = random_floats(rng, 1, 3)[0];
+        out.push_back(T(std::ldexp(x, static_cast<int>(rng() % 40) - 30)));
+    }
+    return out;
+}
+
+template <class T, class Q>
+void expect_runs(std::mt19937& rng, int64_t n, const char* isa) {
+    std::vector<T> x = values<T>(rng, n);
+    if (n > 100) x[7] = T(INFINITY), x[8] = T(-INFINITY), x[50] = T(NAN), x[51] = T(-0.0F);
+    for (const float scale : {1.0F, 0.37F, 4.48e14F, 0x1p-20F}) {
+        std::vector<Q> q(static_cast<size_t>(n + 1), Q(1.0F));
+        run_to_float8(n, x.data(), scale, q.data());
+        std::vector<T> back(static_cast<size_t>(n + 1), T(5.0F));
+        run_from_float8(n, q.data(), scale, back.data());
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+            ASSERT_EQ(q[i].bits, Q(static_cast<float>(x[i]) * scale).bits) << isa << " " << i << " " << static_cast<float>(x[i]);
+            const T want(static_cast<float>(q[i]) * scale);
+            if (std::isnan(static_cast<float>(want))) ASSERT_TRUE(std::isnan(static_cast<float>(back[i])));
+            else ASSERT_EQ(std::memcmp(&back[i], &want, sizeof want), 0) << isa << " " << i;
+        }
+        EXPECT_EQ(static_cast<float>(q.back()), 1.0F) << "written past the end";
+        EXPECT_EQ(static_cast<float>(back.back()), 5.0F) << "written past the end";
+    }
+}
+
+template <class T>
+void expect_largest(std::mt19937& rng, int64_t n) {
+    std::vector<T> x = values<T>(rng, n);
+    float most = 0;
+    for (const T v : x) most = std::max(most, std::abs(static_cast<float>(v)));
+    EXPECT_EQ(std::bit_cast<float>(largest_size(n, x.data())), most);
+    if (n == 0) return;
+    x[static_cast<size_t>(n / 2)] = T(-INFINITY);
+    EXPECT_EQ(std::bit_cast<float>(largest_size(n, x.data())), INFINITY);
+    x[static_cast<size_t>(n / 3)] = T(-NAN);
+    EXPECT_TRUE(std::isnan(std::bit_cast<float>(largest_size(n, x.data()))));
+}
+
+TEST(CpuFloat8, RunsAreThoseOfTheStorageTypes) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(3);
+        for (const int64_t n : {0, 1, 5, 16, 33, 255, 256, 257, 1000}) {
+            expect_runs<float, F8E4M3>(rng, n, isa), expect_runs<float, F8E5M2>(rng, n, isa);
+            expect_runs<Bf16, F8E4M3>(rng, n, isa), expect_runs<Bf16, F8E5M2>(rng, n, isa);
+            expect_runs<F16, F8E4M3>(rng, n, isa), expect_runs<F16, F8E5M2>(rng, n, isa);
+            expect_largest<float>(rng, n), expect_largest<Bf16>(rng, n), expect_largest<F16>(rng, n);
+        }
+    });
+}
+
+// Scales of rows and of halves of K.
+ScaledFactor factor(Dtype type, int64_t outer, int64_t k, bool has_rows, bool has_halves) {
+    ScaledFactor f{type, {}, {}};
+    for (int64_t i = 0; i < outer; ++i) f.outer.push_back(has_rows ? i * 2 : 0);
+    for (int64_t p = 0; p < k; ++p) f.inner.push_back(has_halves && p >= k / 2 ? 1 : 0);
+    return f;
+}
+
+template <class Out>
+void expect_product(std::mt19937& rng, MatmulShape s, MatmulKernel kernel, bool has_rows, bool has_halves, bool adds) {
+    std::vector<F8E4M3> a;
+    std::vector<F8E5M2> b;
+    for (const float x : random_floats(rng, s.m * s.k, 20)) a.emplace_back(x);
+    for (const float x : random_floats(rng, s.n * s.k, 500)) b.emplace_back(x);
+    const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+    const ScaledFactor fa = factor(Dtype::F8E4M3, s.m, s.k, has_rows, has_halves),
+                       fb = factor(Dtype::F8E5M2, s.n, s.k, !has_rows, has_halves);
+    std::vector<float> sa = random_floats(rng, 2 * s.m + 2, 0.01F), sb = random_floats(rng, 2 * s.n + 2, 0.001F);
+    const std::vector<float> before = random_floats(rng, s.m * s.n, 10);
+    std::vector<double> want;
+    double most = 0;
+    for (int64_t i = 0; i < s.m; ++i) {
+        for (int64_t j = 0; j < s.n; ++j) {
+            double sum = adds ? before[static_cast<size_t>(i * s.n + j)] : 0;
+            for (int64_t p = 0; p < s.k; ++p) {
+                const auto at_a = static_cast<size_t>(ta ? p * s.m + i : i * s.k + p),
+                           at_b = static_cast<size_t>(tb ? j * s.k + p : p * s.n + j), step = static_cast<size_t>(p);
+                const auto x = static_cast<double>(static_cast<float>(a[at_a])),
+                           y = static_cast<double>(static_cast<float>(b[at_b]));
+                sum += x * sa[static_cast<size_t>(fa.outer[static_cast<size_t>(i)] + fa.inner[step])] * y *
+                       sb[static_cast<size_t>(fb.outer[static_cast<size_t>(j)] + fb.inner[step])];
+            }
+            want.push_back(sum);
+            most = std::max(most, std::abs(sum));
+        }
+    }
+    std::vector<Out> first;
+    for (const int threads : {1, 2, 3}) {
+        const ScaledMatmul matmul(s, fa, fb, threads, kernel);
+        ThreadPool pool(threads);
+        std::vector<Out> c(want.size(), Out(NAN));
+        if constexpr (std::is_same_v<Out, float>) {
+            if (adds) c = before;
+        }
+        constexpr int64_t kPast = 4096;
+        AlignedBytes workspace(matmul.workspace_bytes() + kPast);
+        char* const end = static_cast<char*>(workspace.data.get()) + matmul.workspace_bytes();
+        std::memset(end, 77, kPast);
+        const float* added = nullptr;
+        if constexpr (std::is_same_v<Out, float>) added = adds ? c.data() : nullptr;
+        matmul.run(pool, a.data(), b.data(), sa.data(), sb.data(), c.data(), added, workspace.data.get());
+        for (int64_t i = 0; i < kPast; ++i) ASSERT_EQ(end[i], 77) << "written past the workspace";
+        const double tolerance = std::is_same_v<Out, float> ? 1e-5 : std::is_same_v<Out, Bf16> ? 0x1p-8 : 0x1p-10;
+        for (size_t i = 0; i < want.size(); ++i)
+            ASSERT_NEAR(static_cast<double>(static_cast<float>(c[i])), want[i], tolerance * most) << threads << " " << i;
+        if (first.empty()) first = c;
+        EXPECT_EQ(std::memcmp(first.data(), c.data(), c.size() * sizeof(Out)), 0) << threads << " threads give other bits";
+    }
+}
+
+TEST(CpuFloat8, ProductsAreThoseInDoubleWithEqualBitsForAllThreads) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(5);
+        for (const MatmulKernel kernel : {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx}) {
+            if (kernel == MatmulKernel::amx && !has_amx()) continue;
+            int turn = 0;
+            for (const auto& [m, n, k] :
+                 {std::array<int64_t, 3>{1, 1, 1}, {5, 7, 9}, {33, 70, 40}, {65, 31, 1100}, {1100, 40, 24}, {20, 2100, 16}}) {
+                for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+                    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+                        SCOPED_TRACE(std::string(isa) + " " + std::to_string(m) + " " + std::to_string(n) + " " +
+                                     std::to_string(k));
+                        MatmulShape s;
+                        s.m = m, s.n = n, s.k = k, s.transpose_a = ta, s.transpose_b = tb;
+                        const bool rows = turn % 2 == 0, halves = turn % 3 == 0 && k > 1;
+                        expect_product<float>(rng, s, kernel, rows, halves, turn % 4 < 2);
+                        if (m * n < 10000) expect_product<Bf16>(rng, s, kernel, rows, halves, false);
+                        if (m * n < 10000) expect_product<F16>(rng, s, kernel, rows, halves, false);
+                        ++turn;
+                    }
+                }
+            }
+        }
+    });
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cpu
