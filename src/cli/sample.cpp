@@ -314,6 +314,8 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
                                                             {"parallelism.context_parallel_degree", "1"},
                                                             {"parallelism.pipeline_parallel_degree", "1"},
                                                             {"parallelism.sequence_parallel", "false"},
+                                                            {"quantize.scale_sequences", "0"},
+                                                            {"quantize.scale_context_blocks", "0"},
                                                             {"cluster.ranks", "0"}});
     for (const std::string& note : stored.notes) telemetry::info(note);
     job::keep_one_island(stored.recipe);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -235,6 +236,25 @@ Keys converted(const Program& blocks, const ir::Block& block, int64_t instance, 
     return without_small(blocks, block, may_convert(blocks, block, instance, float8), float8, packs);
 }
 
+ConvertedLayers converted_layers(const Program& blocks, const Float8& float8, bool packs) {
+    ConvertedLayers out;
+    std::vector<std::string> names;
+    for (const ir::Block& block : blocks.blocks) {
+        for (const int64_t instance : block.all()) {
+            out.converted += static_cast<int64_t>(converted(blocks, block, instance, float8, packs).size());
+            for (const ir::Parameter& p : blocks.params) {
+                if (p.block == block.name) names.push_back(module_name(p, instance));
+                if (p.block == block.name && !names.back().empty()) ++out.all;
+            }
+        }
+    }
+    for (const std::string& filter : float8.filter_fqns) {
+        const auto holds = [&](const std::string& name) { return name.find(filter) != std::string::npos; };
+        if (filter != "output" && std::none_of(names.begin(), names.end(), holds)) out.idle_filters.push_back(filter);
+    }
+    return out;
+}
+
 Program convert(Program blocks, const Float8& float8, bool packs) {
     Program out = blocks;
     for (const ir::Block& block : blocks.blocks) {
@@ -291,16 +311,20 @@ std::optional<UserError> set_scales(const Config& config, Layout& l) {
                   fmt::format("does not divide the {} sequences of a microbatch on a data rank: choose a divisor, or 0 for all "
                               "of them",
                               l.local_batch));
+    // A block is on one rank, where sequence parallelism divides tokens, too, and one piece of the sequence in head-tail order. Of
+    // one block, and of one for each context rank, the largest elements are found over the ranks that share it.
+    const int64_t n = l.scale_context_blocks, tp = l.sequence_parallel ? config.parallelism.tensor_parallel_degree : 1,
+                  whole = std::lcm(cp * tp, l.head_tail > 1 ? 2 * l.head_tail : 1);
+    const std::string allowed = cp == 1 ? fmt::format("choose 1, or a multiple of {}", whole)
+                                        : fmt::format("choose 1, {}, or a multiple of {}", cp, whole);
     const char* const blocks = "quantize.scale_context_blocks";
-    if (l.scale_context_blocks != 1 && l.scale_context_blocks % cp != 0)
-        return no(
-            blocks, l.scale_context_blocks,
-            fmt::format("is no multiple of parallelism.context_parallel_degree = {}: choose one, 1, or 0 for the degree", cp));
-    if (l.seq_len % l.scale_context_blocks != 0)
-        return no(blocks, l.scale_context_blocks,
-                  fmt::format("does not divide training.seq_len = {}: choose a divisor that is a multiple of "
-                              "parallelism.context_parallel_degree = {}",
-                              l.seq_len, cp));
+    if (n != 1 && n != cp && n % whole != 0)
+        return no(blocks, n,
+                  fmt::format("would divide a block between ranks, or join two pieces of a sequence ({} context ranks{}{}): {}",
+                              cp, tp > 1 ? fmt::format(", {} tensor-parallel ones with sequence parallelism", tp) : "",
+                              l.head_tail > 1 ? ", head-tail order" : "", allowed));
+    if (l.seq_len % n != 0)
+        return no(blocks, n, fmt::format("does not divide training.seq_len = {}: {} that divides it", l.seq_len, allowed));
     return std::nullopt;
 }
 

@@ -33,6 +33,13 @@ std::set<std::string> converted(const ir::Program& blocks, const ir::Block& bloc
 // first instance is added: block `layer_3`, parameter `wq_3`. Names of saved tensors stay.
 ir::Program convert(ir::Program blocks, const Float8& float8, bool packs);
 
+// How many linear layers convert, and which filters are part of no layer's name.
+struct ConvertedLayers {
+    int64_t converted = 0, all = 0;
+    std::vector<std::string> idle_filters;
+};
+ConvertedLayers converted_layers(const ir::Program& blocks, const Float8& float8, bool packs);
+
 // What model.converters and [quantize] ask for and this version does not have, with the key that asks for it.
 struct Unavailable {
     const char *key, *technique;

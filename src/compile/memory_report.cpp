@@ -173,7 +173,8 @@ std::string main_dtype(const ir::Program& p) {
         for (const ir::Op& op : r.ops) {
             if (ops::rule(op.kind).collective) continue;
             const ops::CostKey key = ops::cost_key(p.mesh, r, op, 1);
-            if (key.flops > most) most = key.flops, dtype = key.dtype;
+            if (key.flops > most)
+                most = key.flops, dtype = op.kind == ir::kScaledEinsum ? name_of(r.tensors[op.out[0]].dtype) : key.dtype;
         }
     }
     return dtype;

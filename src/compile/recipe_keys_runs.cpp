@@ -254,7 +254,7 @@ std::span<const KeyRow> keys_of_runs() {
             "quantize.linear.float8.enable_fsdp_float8_all_gather",
             "with the converter float8: weights that are split over data ranks cross them in 1 byte an element. Tensorwise and blockwise"),
         {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
-         "the scales of a block's weights are always made together, once a step"},
+         "scales of weights are made where the weights are cast"},
         acts<&C::linear_float8, &C::LinearFloat8::recipe_name>(
             "quantize.linear.float8.recipe_name",
             "with the converter float8: which elements share a scale. tensorwise: all of a tensor on a rank; rowwise: those of a row; rowwise_with_gw_hp: the "
@@ -277,12 +277,12 @@ std::span<const KeyRow> keys_of_runs() {
         acts<&C::quantize, &C::Quantize::scale_sequences>(
             "quantize.scale_sequences",
             "with a converter: sequences of a microbatch that share the scales of a tensor of activations. It divides those of a data rank. 0: "
-            "all of a data rank. Layouts with the same number have the same scales",
+            "all of a data rank",
             from_to(0, kSize)),
         acts<&C::quantize, &C::Quantize::scale_context_blocks>(
             "quantize.scale_context_blocks",
-            "with a converter: parts of a sequence with scales of their own. It divides training.seq_len and is a multiple of "
-            "parallelism.context_parallel_degree. 0: that degree",
+            "with a converter: parts of a sequence with scales of their own: 1, parallelism.context_parallel_degree, or a multiple of the ranks "
+            "that divide a sequence. 0: parallelism.context_parallel_degree",
             from_to(0, kSize)),
         {"quantize.grouped_mm.float8.fqns", no_strings, S::Ignored, "there are no experts"},
         {"quantize.grouped_mm.mx.recipe_name", "mxfp8", S::Ignored, "there are no experts"},

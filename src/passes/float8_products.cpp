@@ -65,6 +65,14 @@ public:
 
     void backward(Routine& forward, const Forward& saved) {
         find_products();
+        for (const auto& [weights, group] : saved.groups) {
+            for (const Product::Gives gives : {Product::Gives::RowGradient, Product::Gives::WeightGradient}) {
+                const bool any = std::any_of(products_.begin(), products_.end(), [&, &of = weights](const Product& p) {
+                    return p.gives == gives && p.weights == of;
+                });
+                ensure(any, "float8_products: " + r_.name + " lacks a product of " + weights);
+            }
+        }
         bind_saved(forward, saved);
         convert(saved);
     }

@@ -154,7 +154,7 @@ std::vector<SaveList> save_costly_ops(const ir::Program& program) {
         SaveList list{block->name, {}, {}};
         int products = 0;
         for (const Op& op : forward->ops) {
-            const bool product = op.kind == ir::kEinsum && ++products % 2 == 1;
+            const bool product = (op.kind == ir::kEinsum || op.kind == ir::kScaledEinsum) && ++products % 2 == 1;
             const std::optional<mesh::Collective> collective = mesh::collective_named(op.kind);
             const Op* in_its_place = product ? what_changes_some(program.mesh, *forward, op.out[0]) : nullptr;
             if (in_its_place) save_results(*forward, *in_its_place, list.values);

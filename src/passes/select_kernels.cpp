@@ -51,8 +51,8 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
     ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
     if (op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8)
         throw UserError("catalog.no_kernel", "model.converters",
-                        fmt::format("{}: none of the kernels of {} serves {}, which model.converters asks for: leave "
-                                    "model.converters out, or choose runtime.kernels = \"cpu\"",
+                        fmt::format("{}: none of the kernels of {} serves {}, which model.converters asks for. Float8 runs on "
+                                    "processors only: leave model.converters out",
                                     catalog.origin, catalog.name, what));
     const bool is_file = std::string_view(catalog.key) == "cluster.file";
     throw UserError("catalog.no_kernel", catalog.key,

@@ -77,7 +77,10 @@ void announce(const compile::Recipe& recipe) {
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
     telemetry::info(fmt::format("{}; recompute: {}", types_line(config), recompute_line(config)));
-    if (const std::string line = context_line(config); !line.empty()) telemetry::info(line);
+    for (const std::string& line : float8_warnings(config)) telemetry::warn(line);
+    for (const std::string& line : {context_line(config), float8_line(config)}) {
+        if (!line.empty()) telemetry::info(line);
+    }
 }
 
 namespace {

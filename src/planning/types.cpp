@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "compile/compile.h"
+#include "compile/conversion.h"
 #include "compile/layout.h"
 #include "compile/types.h"
 #include "kernels/cpu/matmul.h"
@@ -64,6 +66,42 @@ std::string context_line(const compile::Config& config) {
         "context: {} ranks, {}{}; {} of {} tokens of a sequence on each; keys and values of a layer {:.4g} MiB at most", cp,
         fmt::join(forms, " and "), l.head_tail > 1 ? ", head-tail" : "", l.seq_len / cp, l.seq_len,
         static_cast<double>(bytes) / (1 << 20));
+}
+
+namespace {
+
+compile::ConvertedLayers layers_of(compile::Config config, const compile::Float8& float8) {
+    config.model.converters.clear();
+    return compile::converted_layers(compile::build_blocks(config), float8, config.training.pack_products);
+}
+
+}  // namespace
+
+std::string float8_line(const compile::Config& config) {
+    const std::optional<compile::Float8> float8 = config.float8();
+    const auto legal = compile::layout_of(config, compile::dims_of(config));
+    if (!float8 || compile::refusal_of(legal)) return "";
+    const compile::Layout& l = std::get<compile::Layout>(legal);
+    const compile::ConvertedLayers layers = layers_of(config, *float8);
+    const int64_t n = l.scale_sequences;
+    return fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}", layers.converted, layers.all,
+                       l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
+                       n == 1 ? "a sequence" : fmt::format("{} sequences", n));
+}
+
+std::vector<std::string> float8_warnings(const compile::Config& config) {
+    const std::optional<compile::Float8> float8 = config.float8();
+    if (!float8) return {};
+    const compile::ConvertedLayers layers = layers_of(config, *float8);
+    std::vector<std::string> out;
+    if (layers.converted == 0)
+        out.push_back(
+            "model.converters converts no linear layer: quantize.linear.float8.filter_fqns names all, or their matrices "
+            "have a side that is no multiple of 16");
+    for (const std::string& filter : layers.idle_filters)
+        out.push_back(
+            fmt::format("quantize.linear.float8.filter_fqns: {} is part of no layer's name (layers.0.attention.wq)", filter));
+    return out;
 }
 
 std::string slow_types_warning(const compile::Config& config) {

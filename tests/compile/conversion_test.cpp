@@ -280,13 +280,16 @@ TEST(Conversion, ScalesAreOfWholeSequencesAndPartsOfARank) {
               "recipe.divides quantize.scale_sequences: quantize.scale_sequences = 4 does not divide the 6 sequences of a "
               "microbatch on a data rank: choose a divisor, or 0 for all of them");
     config.quantize = {0, 3};
-    EXPECT_EQ(refusal_of_layout(config),
-              "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 3 is no multiple of "
-              "parallelism.context_parallel_degree = 2: choose one, or 0 for the degree");
+    EXPECT_EQ(
+        refusal_of_layout(config),
+        "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 3 would divide a block between ranks, "
+        "or join two pieces of a sequence (2 context ranks, head-tail order): choose 1, 2, or a multiple of 4");
     config.quantize = {0, 16};
     EXPECT_EQ(refusal_of_layout(config),
               "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 16 does not divide "
-              "training.seq_len = 24: choose a divisor that is a multiple of parallelism.context_parallel_degree = 2");
+              "training.seq_len = 24: choose 1, 2, or a multiple of 4 that divides it");
+    config.quantize = {0, 1};
+    EXPECT_EQ(scales(), std::pair(int64_t{6}, int64_t{1})) << "of all context ranks together";
     config.model.converters.clear();
     EXPECT_EQ(scales(), std::pair(int64_t{0}, int64_t{0})) << "nothing has a scale";
     // With a pipeline a microbatch has its own size.

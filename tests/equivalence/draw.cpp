@@ -243,7 +243,7 @@ private:
     }
 
     // Products in float8 are of matrices whose sides are multiples of 16. Which tokens share a scale is the same in all layouts:
-    // in head-tail order those of a context rank are no piece of the sequence.
+    // in head-tail order those of a context rank are no piece of the sequence, and one block in two pieces is.
     void converter() {
         if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
         set("model.converters", "quantize.linear.float8");
@@ -253,7 +253,11 @@ private:
         const int64_t sequences = recipe_.integer("training.local_batch_size");
         set("quantize.scale_sequences", apart() % 2 == 0 ? 1 : sequences);
         const bool is_plain = recipe_.text("parallelism.context_parallel_load_balancer") == "none";
-        set("quantize.scale_context_blocks", is_plain && apart() % 2 == 0 ? cp_ : 1);
+        const int64_t many = std::lcm(cp_ * tp_, is_plain || cp_ == 1 ? 1 : 2 * cp_), seq = recipe_.integer("training.seq_len");
+        std::vector<int64_t> blocks = {1};
+        if (is_plain) blocks.push_back(cp_);
+        if (seq % many == 0) blocks.push_back(many);
+        set("quantize.scale_context_blocks", blocks[apart() % blocks.size()]);
     }
 
     // Blocks of int8 are those of the parameters on one rank where no other tensor-parallel rank has a part of them. What is

@@ -29,22 +29,32 @@ struct Amax {
     // Of each thread the largest sizes that it has found, as bits.
     static int64_t workspace_bytes(const KernelContext& c) { return c.threads * c.elements(c.out(0)) * 4; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        const Float8Groups groups = float8_groups(c, c.in(0), c.out(0));
-        return kernel_from([groups, run = groups.run(), n = c.elements(c.in(0))](const KernelArgs& k) {
+        struct Operand {
+            Float8Groups groups;
+            int64_t n;
+        };
+        std::vector<Operand> operands;
+        for (size_t i = 0; i < c.op.in.size(); ++i)
+            operands.push_back({float8_groups(c, c.in(i), c.out(0)), c.elements(c.in(i))});
+        return kernel_from([operands, scales = c.elements(c.out(0))](const KernelArgs& k) {
             auto* const found = static_cast<uint32_t*>(k.workspace);
-            const T* const x = in<T>(k, 0);
             k.queue.pool().parallel([&](int thread, int threads) {
-                uint32_t* const own = found + thread * groups.count;
-                std::fill_n(own, groups.count, 0u);
-                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
-                    own[group] = std::max(own[group], cpu::largest_size(count, x + first));
-                });
+                uint32_t* const own = found + thread * scales;
+                std::fill_n(own, scales, 0u);
+                for (size_t i = 0; i < operands.size(); ++i) {
+                    const Float8Groups& groups = operands[i].groups;
+                    const T* const x = in<T>(k, static_cast<int>(i));
+                    const Range mine = split(operands[i].n, threads, thread, 16);
+                    for_each_run(groups, groups.run(), mine, [&](int64_t group, int64_t first, int64_t count) {
+                        own[group] = std::max(own[group], cpu::largest_size(count, x + first));
+                    });
+                }
             });
             k.queue.pool().parallel([&](int thread, int threads) {
-                const Range mine = split(groups.count, threads, thread, 16);
+                const Range mine = split(scales, threads, thread, 16);
                 for (int64_t g = mine.begin; g < mine.end; ++g) {
                     uint32_t most = 0;
-                    for (int t = 0; t < threads; ++t) most = std::max(most, found[t * groups.count + g]);
+                    for (int t = 0; t < threads; ++t) most = std::max(most, found[t * scales + g]);
                     out(k, 0)[g] = std::bit_cast<float>(most);
                 }
             });
