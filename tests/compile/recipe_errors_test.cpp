@@ -80,7 +80,6 @@ const ErrorCase kErrors[] = {
      "recipe.not_available", "model.name",
      "run.toml:2: asks for what this version of Lockstep does not have:\n"
      "  experts (model.name = \"llama4\", parallelism.expert_parallel_degree = 2)\n"
-     "  float8 (model.converters = [\"quantize.linear.float8\"])\n"
      "  meetings that end while later steps run (fault_tolerance.fragment_sync_delay = 1)\n"
      "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
     {"two_families_of_converters",
