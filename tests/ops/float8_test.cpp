@@ -2,12 +2,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "ir/text.h"
+#include "kernels/kernel.h"
 #include "ops/builder.h"
 #include "ops/expand.h"
 #include "ops/verify.h"
+#include "passes/select_kernels.h"
+#include "tests/ops/interpreter.h"
 
 namespace lockstep::testing {
 namespace {
@@ -187,6 +194,55 @@ TEST(Float8Rules, GroupsAreOfTheirTensor) {
     EXPECT_EQ(refusal({}, Dtype::F32, Dtype::F64), "a is not f64");
     EXPECT_EQ(refusal({}, Dtype::F64, Dtype::F64), "");
     EXPECT_EQ(refusal({}, Dtype::F32, Dtype::I32), "x is i32");
+}
+
+// Zeros have a finite scale; an infinity has scale 0 and is NaN; a NaN stays and takes its group with it.
+TEST(Float8Kernels, SpecialValuesAreThoseOfTorchao) {
+    const ir::Program p = ir::parse(R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=1
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims n=4
+  port x value read
+    x: f32[n]
+  port y value write
+    a: f32[]
+    q: f8e4m3[n]
+    s: f32[]
+    z: f32[n]
+  a = amax(x)
+  q; s = to_float8(x, a)
+  z = from_float8(q, s)
+)");
+    constexpr double kInfinite = std::numeric_limits<double>::infinity();
+    for (const ops::KernelCatalog& catalog : {kernels::cpu_catalog(1), kernels::reference_catalog()}) {
+        ir::Routine r = p.routines[0];
+        passes::select_kernels(p.mesh, r, catalog);
+        Interpreter run(p.mesh, r);
+        const auto store = [&](const std::vector<double>& x) {
+            run.set("x", x);
+            run.run();
+        };
+        const auto all_are_nan = [&](const char* name) {
+            const std::vector<double> values = run.get(name);
+            return std::all_of(values.begin(), values.end(), [](double v) { return std::isnan(v); });
+        };
+        using Values = std::vector<double>;
+        store({-448, 224, 1, 0});
+        EXPECT_EQ(run.get("q"), (Values{-448, 224, 1, 0})) << catalog.name;
+        EXPECT_EQ(run.get("s"), Values{1});
+        store({0, 0, 0, 0});
+        EXPECT_EQ(run.get("a"), Values{0});
+        EXPECT_EQ(run.get("z"), (Values{0, 0, 0, 0}));
+        EXPECT_EQ(run.get("s"), Values{1 / static_cast<float>(448 / 1e-12)});
+        store({1, kInfinite, -2, 0});
+        EXPECT_EQ(run.get("a"), Values{kInfinite});
+        EXPECT_EQ(run.get("q")[0], 0);
+        EXPECT_TRUE(std::isnan(run.get("q")[1]));
+        EXPECT_EQ(run.get("s"), Values{kInfinite});
+        EXPECT_TRUE(all_are_nan("z"));
+        store({1, -kInfinite, std::nan(""), 3});
+        EXPECT_TRUE(all_are_nan("a") && all_are_nan("q") && all_are_nan("s") && all_are_nan("z")) << catalog.name;
+    }
 }
 
 }  // namespace
