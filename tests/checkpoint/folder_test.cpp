@@ -143,23 +143,24 @@ TEST(CheckpointFolder, AFullDiskAnywhereIsSaidAndLeavesNothing) {
     }
 }
 
-TEST(CheckpointFolder, EveryFlippedByteIsNoticed) {
+// At 60 places of each file: a bit is flipped, and the file is cut off.
+TEST(CheckpointFolder, EveryDamageIsNoticed) {
     const ScratchFolder s;
     save(s.path("c"), 1);
     const std::string folder = folder_of(s.path("c"), 1);
     int files = 0;
     for (const fs::directory_entry& e : fs::directory_iterator(folder)) {
         ++files;
-        const auto bytes = static_cast<int64_t>(e.file_size());
-        for (int64_t at : {int64_t{0}, int64_t{9}, bytes / 3, bytes / 2, bytes - 2}) {
-            std::fstream file(e.path(), std::ios::in | std::ios::out | std::ios::binary);
-            char c = 0;
-            file.seekg(at).get(c);
-            file.seekp(at).put(static_cast<char>(c ^ 4));
+        const std::string path = e.path().string(), whole = s.read("c/step-00000001/" + e.path().filename().string());
+        for (size_t k = 0; k < 60; ++k) {
+            const size_t at = k * (whole.size() - 2) / 59;
+            std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+            file.seekp(static_cast<long>(at)).put(static_cast<char>(whole[at] ^ (1 << k % 8)));
             file.close();
-            EXPECT_NE(what_is_wrong(folder), std::nullopt) << e.path() << " byte " << at;
-            file.open(e.path(), std::ios::in | std::ios::out | std::ios::binary);
-            file.seekp(at).put(c);
+            EXPECT_NE(what_is_wrong(folder), std::nullopt) << path << ", a bit of byte " << at;
+            fs::resize_file(path, at);
+            EXPECT_NE(what_is_wrong(folder), std::nullopt) << path << ", " << at << " bytes";
+            std::ofstream(path, std::ios::binary | std::ios::trunc) << whole;
         }
     }
     EXPECT_EQ(files, 3);
