@@ -20,8 +20,8 @@ struct DtypeTraits {
     std::string_view file_name;  // in safetensors
     std::string_view long_name;  // in recipes, as PyTorch has it
     int64_t bytes;
-    // Of floats, those in which sums are taken, and those in which none is. Float8: elements of a tensor with a scale beside it;
-    // ops/float8.cpp says which ops make and read them. All others only move them.
+    // Of floats, those in which sums are taken, and those in which none is. Float8: codes of a tensor that has a
+    // scale. ops/float8.cpp says which ops make and read them; all others only move them.
     enum class Kind { Integer, Wide, Narrow, Float8 } kind;
     int least_exponent;  // of a float: its smallest positive value is 2 to this power
 };

@@ -61,6 +61,21 @@ void expect_runs(std::mt19937& rng, int64_t n, const char* isa) {
     }
 }
 
+// Every code, at every place of a vector.
+template <class Q>
+void expect_codes(const char* isa) {
+    std::vector<Q> q(1000);
+    std::vector<Bf16> x(q.size() + 1, Bf16(5.0F));
+    for (size_t i = 0; i < q.size(); ++i) q[i].bits = static_cast<uint8_t>(i * 7);
+    codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), x.data());
+    for (size_t i = 0; i < q.size(); ++i) {
+        const auto want = static_cast<float>(q[i]), got = static_cast<float>(x[i]);
+        if (std::isnan(want)) EXPECT_TRUE(std::isnan(got)) << isa << " " << i;
+        else EXPECT_EQ(std::bit_cast<uint32_t>(want), std::bit_cast<uint32_t>(got)) << isa << " " << i;
+    }
+    EXPECT_EQ(static_cast<float>(x.back()), 5.0F) << "written past the end";
+}
+
 template <class T>
 void expect_largest(std::mt19937& rng, int64_t n) {
     std::vector<T> x = values<T>(rng, n);
@@ -77,6 +92,8 @@ void expect_largest(std::mt19937& rng, int64_t n) {
 TEST(CpuFloat8, RunsAreThoseOfTheStorageTypes) {
     on_every_isa([](const char* isa) {
         std::mt19937 rng(3);
+        expect_codes<F8E4M3>(isa);
+        expect_codes<F8E5M2>(isa);
         for (const int64_t n : {0, 1, 5, 16, 33, 255, 256, 257, 1000}) {
             expect_runs<float, F8E4M3>(rng, n, isa), expect_runs<float, F8E5M2>(rng, n, isa);
             expect_runs<Bf16, F8E4M3>(rng, n, isa), expect_runs<Bf16, F8E5M2>(rng, n, isa);

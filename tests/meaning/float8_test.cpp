@@ -149,7 +149,7 @@ TEST(Float8Meaning, RanksGiveWhatOneRankGives) {
     for (const char* name : {"y", "d_x", "d_w"}) expect_near(want.at(name), got.at(name), 1e-6, name);
     const int64_t tokens = 24;
     const Array y = product({want.at("x"), 8, 1}, {want.at("w"), 8, 1}, want.at("y").sizes, tokens, 12, 8);
-    expect_near(y, want.at("y"), 0.08, "float8 beside the plain product");
+    expect_near(y, want.at("y"), 0.08, "float8 and the plain product");
     EXPECT_NE(y.values, want.at("y").values);
 }
 

@@ -252,6 +252,7 @@ LOCKSTEP_KERNELS(Typed<Dequantize>, dequantize)
 LOCKSTEP_KERNELS(Typed<LargestSize>, largest_size)
 LOCKSTEP_KERNELS(TypedFloat8<RunToFloat8>, run_to_float8)
 LOCKSTEP_KERNELS(TypedFloat8<RunFromFloat8>, run_from_float8)
+LOCKSTEP_KERNELS(TypedCodesToBf16, codes_to_bf16)
 LOCKSTEP_KERNELS(Typed<ScaleSums>, scale_sums)
 
 }  // namespace lockstep::kernels::cpu

@@ -28,6 +28,12 @@ template <class T, class Q>
 using RunFromFloat8 = void(int64_t n, const Q* q, float scale, T* x);
 extern TypedFloat8<RunFromFloat8> run_from_float8;
 
+// x = q, which is exact.
+template <class Q>
+using CodesToBf16 = void(int64_t n, const Q* q, Bf16* x);
+using TypedCodesToBf16 = CopiesOfOne<CodesToBf16, F8E4M3, F8E5M2>;
+extern TypedCodesToBf16 codes_to_bf16;
+
 // out = sums of_row of_columns, or before + the same; before, where given, may be out.
 template <class T>
 using ScaleSums = void(int64_t n, const float* sums, float of_row, const float* of_columns, const float* before, T* out);

@@ -76,8 +76,7 @@ void ScaledMatmul::decode(ThreadPool& pool, const ScaledFactor& factor, const vo
     const auto of_type = [&]<class Q>(const Q* q) {
         pool.parallel([&](int thread, int threads) {
             const Range mine = split(lines, threads, thread);
-            for (int64_t i = mine.begin; i < mine.end; ++i)
-                run_from_float8(length, q + first + i * stride, 1.0F, to + i * length);
+            for (int64_t i = mine.begin; i < mine.end; ++i) codes_to_bf16(length, q + first + i * stride, to + i * length);
         });
     };
     if (factor.type == Dtype::F8E4M3) of_type(static_cast<const F8E4M3*>(codes));
