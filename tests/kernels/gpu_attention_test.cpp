@@ -38,7 +38,7 @@ struct Operands {
     std::vector<int32_t> pos, kv_pos, doc, kv_doc, noise;
 };
 template <class T>
-struct Results {
+struct AttentionResults {
     std::vector<T> out, d_q, d_k, d_v;
     std::vector<float> lse;
 };
@@ -93,10 +93,10 @@ private:
 };
 
 template <class T>
-Results<T> run(const Case& c, const Operands<T>& x, bool backward) {
+AttentionResults<T> run(const Case& c, const Operands<T>& x, bool backward) {
     const AttentionShape& s = c.shape;
     const AttentionMask mask = mask_of(c, x);
-    Results<T> r;
+    AttentionResults<T> r;
     r.out.resize(x.q.size(), T(NAN)), r.lse.resize(x.q.size() / static_cast<size_t>(s.head_dim), NAN);
     Workspace forward(attention_workspace_bytes(s));
     attention(nullptr, s, mask, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.lse.data(), forward.get());
@@ -110,11 +110,11 @@ Results<T> run(const Case& c, const Operands<T>& x, bool backward) {
 
 // In double, from `out` as it is stored.
 template <class T>
-Results<double> exact(const Case& c, const Operands<T>& x, const std::vector<T>& out) {
+AttentionResults<double> exact(const Case& c, const Operands<T>& x, const std::vector<T>& out) {
     const AttentionShape& s = c.shape;
     const AttentionMask mask = mask_of(c, x);
     const auto d = static_cast<size_t>(s.head_dim);
-    Results<double> r;
+    AttentionResults<double> r;
     r.out.resize(x.q.size()), r.d_q.resize(x.q.size()), r.d_k.resize(x.k.size()), r.d_v.resize(x.v.size());
     std::vector<double> p(static_cast<size_t>(s.kv_seq)), kept(p.size());
     for (int64_t row = 0; row < s.batch * s.seq * s.kv_heads * s.group; ++row) {
@@ -188,8 +188,8 @@ void hold_to_double(const std::vector<Case>& cases, double tolerance, bool backw
     for (const Case& c : cases) {
         const Operands<T> x = operands_of<T>(c, 5);
         emulator::set_order(Order::Ascending);
-        const Results<T> got = run(c, x, backward);
-        const Results<double> want = exact(c, x, got.out);
+        const AttentionResults<T> got = run(c, x, backward);
+        const AttentionResults<double> want = exact(c, x, got.out);
         EXPECT_LE(error(got.out, want.out), tolerance) << c.name;
         EXPECT_LE(error(got.lse, want.lse), 1e-5) << c.name;
         if (backward) {
@@ -199,7 +199,7 @@ void hold_to_double(const std::vector<Case>& cases, double tolerance, bool backw
         }
         for (const Order order : {Order::Descending, Order::Shuffled}) {
             emulator::set_order(order, 11);
-            const Results<T> other = run(c, x, backward);
+            const AttentionResults<T> other = run(c, x, backward);
             EXPECT_TRUE(same_bits(got.out, other.out) && same_bits(got.lse, other.lse) && same_bits(got.d_q, other.d_q) &&
                         same_bits(got.d_k, other.d_k) && same_bits(got.d_v, other.d_v))
                 << c.name << ": another order of warps gives other bits";
@@ -208,7 +208,7 @@ void hold_to_double(const std::vector<Case>& cases, double tolerance, bool backw
     emulator::set_order(Order::Ascending);
 }
 
-const std::vector<Case> kNarrow = {
+const std::vector<Case> kNarrowCases = {
     {"several blocks", shape(1, 150, 150, 2, 1, 64)},
     {"documents, a group of 7", shape(1, 75, 75, 1, 7, 64), 3},
     {"a window", shape(1, 140, 140, 1, 2, 96, 37)},
@@ -222,8 +222,10 @@ const std::vector<Case> kNarrow = {
     {"no query has a key", shape(1, 70, 70, 1, 1, 128), 1, 0, 70},
 };
 
-TEST(GpuAttention, AgreesWithDoubleInBfloat16) { hold_to_double<Bf16>(kNarrow, 0x1p-6); }
-TEST(GpuAttention, AgreesWithDoubleInFloat16) { hold_to_double<F16>({kNarrow[1], kNarrow[3], kNarrow[6]}, 0x1p-9); }
+TEST(GpuAttention, AgreesWithDoubleInBfloat16) { hold_to_double<Bf16>(kNarrowCases, 0x1p-6); }
+TEST(GpuAttention, AgreesWithDoubleInFloat16) {
+    hold_to_double<F16>({kNarrowCases[1], kNarrowCases[3], kNarrowCases[6]}, 0x1p-9);
+}
 
 TEST(GpuAttention, AgreesWithDoubleInFloat32AndOddHeads) {
     hold_to_double<float>({{"a group of 3", shape(1, 50, 50, 1, 3, 64), 2},
@@ -267,9 +269,10 @@ Operands<T> keys_of(const Case& c, const Operands<T>& x, int64_t begin, int64_t 
 
 // The sums of all blocks: gradients of keys and values in the order of the sequence, everything as float.
 template <class T>
-Results<float> run_in_blocks(const Case& c, const Operands<T>& x, const std::vector<int64_t>& borders, Results<T>& stored) {
+AttentionResults<float> run_in_blocks(const Case& c, const Operands<T>& x, const std::vector<int64_t>& borders,
+                                      AttentionResults<T>& stored) {
     const AttentionShape& s = c.shape;
-    Results<float> r;
+    AttentionResults<float> r;
     r.out.resize(x.q.size(), NAN), r.lse.resize(x.q.size() / static_cast<size_t>(s.head_dim), NAN);
     const auto each = [&](auto f) {
         for (size_t i = 0; i + 1 < borders.size(); ++i) {
@@ -310,16 +313,16 @@ void hold_blocks_to_double(const std::vector<Case>& cases, double tolerance) {
         for (const std::vector<int64_t>& borders :
              {std::vector<int64_t>{0, n}, std::vector<int64_t>{0, n / 3, n}, std::vector<int64_t>{0, 1, n / 2, n - 3, n}}) {
             emulator::set_order(Order::Ascending);
-            Results<T> stored;
-            const Results<float> got = run_in_blocks(c, x, borders, stored);
-            const Results<double> want = exact(c, x, stored.out);
+            AttentionResults<T> stored;
+            const AttentionResults<float> got = run_in_blocks(c, x, borders, stored);
+            const AttentionResults<double> want = exact(c, x, stored.out);
             EXPECT_LE(error(got.out, want.out), tolerance) << c.name << " in " << borders.size() - 1;
             EXPECT_LE(error(got.lse, want.lse), 1e-5) << c.name;
             EXPECT_LE(error(got.d_q, want.d_q), tolerance) << c.name;
             EXPECT_LE(error(got.d_k, want.d_k), tolerance) << c.name;
             EXPECT_LE(error(got.d_v, want.d_v), tolerance) << c.name;
             emulator::set_order(Order::Shuffled, 11);
-            const Results<float> other = run_in_blocks(c, x, borders, stored);
+            const AttentionResults<float> other = run_in_blocks(c, x, borders, stored);
             EXPECT_TRUE(same_bits(got.out, other.out) && same_bits(got.lse, other.lse) && same_bits(got.d_q, other.d_q) &&
                         same_bits(got.d_k, other.d_k) && same_bits(got.d_v, other.d_v))
                 << c.name << ": another order of warps gives other bits";
@@ -329,8 +332,9 @@ void hold_blocks_to_double(const std::vector<Case>& cases, double tolerance) {
 }
 
 TEST(GpuAttention, InBlocksOfKeysAgreesWithDouble) {
-    hold_blocks_to_double<Bf16>({kNarrow[1], kNarrow[2], kNarrow[3], kNarrow[6], kNarrow[9], kNarrow[10]}, 0x1p-6);
-    hold_blocks_to_double<F16>({kNarrow[4]}, 0x1p-9);
+    hold_blocks_to_double<Bf16>(
+        {kNarrowCases[1], kNarrowCases[2], kNarrowCases[3], kNarrowCases[6], kNarrowCases[9], kNarrowCases[10]}, 0x1p-6);
+    hold_blocks_to_double<F16>({kNarrowCases[4]}, 0x1p-9);
     hold_blocks_to_double<float>({{"a group of 3", shape(1, 50, 50, 1, 3, 64), 2},
                                   {"a window, dropout", shape(1, 70, 70, 1, 1, 128, 20), 1, 0.3},
                                   {"queries without keys", shape(1, 40, 40, 1, 1, 8), 1, 0, 35}},
@@ -344,11 +348,12 @@ template <class T>
 void expect_hidden_tiles_unread(int64_t d) {
     Case c{"", shape(1, 256, 256, 1, 1, d), 2};  // of documents of 128
     Operands<T> x = operands_of<T>(c, 6);
-    const Results<T> want = run(c, x, true);
+    const AttentionResults<T> want = run(c, x, true);
     const auto half = static_cast<std::ptrdiff_t>(x.q.size() / 2);
     for (std::vector<T>* operand : {&x.q, &x.k, &x.v, &x.d_out}) std::fill(operand->begin() + half, operand->end(), T(NAN));
-    Results<T> got = run(c, x, true);
-    for (std::vector<T> Results<T>::*result : {&Results<T>::out, &Results<T>::d_q, &Results<T>::d_k, &Results<T>::d_v}) {
+    AttentionResults<T> got = run(c, x, true);
+    for (std::vector<T> AttentionResults<T>::*result :
+         {&AttentionResults<T>::out, &AttentionResults<T>::d_q, &AttentionResults<T>::d_k, &AttentionResults<T>::d_v}) {
         EXPECT_TRUE(std::equal((got.*result).begin(), (got.*result).begin() + half, (want.*result).begin(), [](T a, T b) {
             return static_cast<float>(a) == static_cast<float>(b);
         })) << d;
@@ -358,7 +363,7 @@ void expect_hidden_tiles_unread(int64_t d) {
     c.documents = 1, c.shape.window = 40;
     Operands<T> y = operands_of<T>(c, 7);
     const auto begin = static_cast<std::ptrdiff_t>(128 * d);
-    const Results<T> all = run(c, y, false);
+    const AttentionResults<T> all = run(c, y, false);
     std::fill(y.k.begin(), y.k.begin() + 64 * d, T(NAN)), std::fill(y.v.begin(), y.v.begin() + 64 * d, T(NAN));
     got = run(c, y, false);
     EXPECT_TRUE(std::equal(got.out.begin() + begin, got.out.end(), all.out.begin() + begin, [](T a, T b) {
