@@ -180,9 +180,10 @@ Command add_show(CLI::App& app) {
     auto* after_option = command->add_option("--after", args->after, "stop after this pass");
     auto* against_option =
         command->add_option("--against", args->against, "another recipe; print the lines that only one of the two programs has");
-    command->add_option("--skip", args->skip,
-                        "leave out a pass: pack_products, keep_preactivations, mark_one_document, pack_attention, fuse_loss, "
-                        "recompute or overlap; may be given several times");
+    command->add_option(
+        "--skip", args->skip,
+        "leave out a pass: pack_products, keep_preactivations, float8_products, mark_one_document, pack_attention, fuse_loss, "
+        "recompute or overlap; may be given several times");
     auto* passes_option =
         command->add_flag("--passes", args->passes, "print the passes with their times, instead of the program");
     command

@@ -35,6 +35,10 @@ ir::Program program_after(const std::string& pass, const Settings& settings, Bac
     return compile::compile(small_recipe(settings), options).programs[0];
 }
 
+bool converts(const Settings& settings) {
+    return std::any_of(settings.begin(), settings.end(), [](const auto& s) { return s.first == "model.converters"; });
+}
+
 const std::vector<NamedSettings>& sample_settings() {
     const std::string tp = "parallelism.tensor_parallel_degree", shard = "parallelism.data_parallel_shard_degree",
                       replicate = "parallelism.data_parallel_replicate_degree", preset = "partition.preset",

@@ -22,6 +22,8 @@ struct NamedSettings {
     Settings settings;
 };
 inline void PrintTo(const NamedSettings& s, std::ostream* stream) { *stream << s.name; }
+// Are products in float8? No chip but processors has kernels of it.
+bool converts(const Settings& settings);
 // Together they use every pass and every technique.
 const std::vector<NamedSettings>& sample_settings();
 
