@@ -161,14 +161,14 @@ TEST(AsyncTensorParallel, VerifyRefusesBlocksOutOfPlace) {
 class AsyncTensorParallelOf : public ::testing::TestWithParam<NamedSettings> {};
 
 // Every technique of the compiler with it: the programs hold, and nothing of a layer's forward is gathered or scattered whole
-// over tensor-parallel ranks. Keys may be gathered over context ranks.
+// over tensor-parallel ranks. Keys may be gathered over context ranks. Products in float8 are left as they are.
 TEST_P(AsyncTensorParallelOf, ProgramsAreProved) {
     Settings settings = GetParam().settings;
     settings.emplace_back("parallelism.enable_async_tensor_parallel", "true");
     const compile::Compiled compiled = compile_recipe(small_recipe(settings), Backend::Reference);
     const auto refused = check::prove(compiled.of_ranks());
     EXPECT_FALSE(refused) << refused->message;
-    if (!compiled.layout.sequence_parallel) return;
+    if (!compiled.layout.sequence_parallel || converts(settings)) return;
     for (const ir::Program& p : compiled.programs) {
         for (const ir::Routine& r : p.routines) {
             if (r.kind != ir::RoutineKind::Forward || r.block != "layer") continue;
