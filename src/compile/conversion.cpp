@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "ir/kinds.h"
@@ -232,24 +233,22 @@ std::string module_name(const ir::Parameter& param, int64_t instance) {
     return "";
 }
 
-Keys converted(const Program& blocks, const ir::Block& block, int64_t instance, const Float8& float8, bool packs) {
-    return without_small(blocks, block, may_convert(blocks, block, instance, float8), float8, packs);
-}
-
 ConvertedLayers converted_layers(const Program& blocks, const Float8& float8, bool packs) {
     ConvertedLayers out;
     std::vector<std::string> names;
     for (const ir::Block& block : blocks.blocks) {
-        for (const int64_t instance : block.all()) {
-            out.converted += static_cast<int64_t>(converted(blocks, block, instance, float8, packs).size());
-            for (const ir::Parameter& p : blocks.params) {
-                if (p.block == block.name) names.push_back(module_name(p, instance));
-                if (p.block == block.name && !names.back().empty()) ++out.all;
+        for (const Run& run : runs_of(blocks, block, float8, packs))
+            out.converted += run.count * static_cast<int64_t>(run.keys.size());
+        for (const ir::Parameter& p : blocks.params) {
+            for (const int64_t instance : block.all()) {
+                std::string name = p.block == block.name ? module_name(p, instance) : "";
+                if (!name.empty()) names.push_back(std::move(name));
             }
         }
     }
+    out.all = static_cast<int64_t>(names.size());
     for (const std::string& filter : float8.filter_fqns) {
-        const auto holds = [&](const std::string& name) { return name.find(filter) != std::string::npos; };
+        const auto holds = [&](const std::string& name) { return contains(name, filter); };
         if (filter != "output" && std::none_of(names.begin(), names.end(), holds)) out.idle_filters.push_back(filter);
     }
     return out;

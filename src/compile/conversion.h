@@ -8,7 +8,6 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,12 +22,8 @@ namespace lockstep::compile {
 // "layers.3.attention.wq"; empty: the parameter is no weight of a linear layer that may be converted.
 std::string module_name(const ir::Parameter& param, int64_t instance);
 
-// Keys of the block's parameters that convert in this instance. `blocks`: the model's forward routines, before any pass.
-// `packs`: training.pack_products.
-std::set<std::string> converted(const ir::Program& blocks, const ir::Block& block, int64_t instance, const Float8& float8,
-                                bool packs);
-
-// Marks them. All instances of a block are one routine, so a block whose instances differ becomes several, each of
+// Marks the parameters that convert. `blocks`: the model's forward routines, before any pass. `packs`:
+// training.pack_products. All instances of a block are one routine, so a block whose instances differ becomes several, each of
 // consecutive instances. The first keeps the name and the keys of its parameters. To those of another one the number of its
 // first instance is added: block `layer_3`, parameter `wq_3`. Names of saved tensors stay.
 ir::Program convert(ir::Program blocks, const Float8& float8, bool packs);

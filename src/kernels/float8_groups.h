@@ -1,5 +1,5 @@
-// Which scale belongs to which element of a float8 tensor, on one rank. Along a dim of the tensor its scale has the same dim, a
-// coarse one, of which each element is for some of the tensor's, in their order, or none.
+// Which scale belongs to which element of a float8 tensor, on one rank. Along each dim of the tensor there is a scale for every
+// element (the same dim), for every group of neighbours (a coarse dim), or for all elements (no dim).
 #pragma once
 
 #include <algorithm>

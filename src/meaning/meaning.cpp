@@ -221,7 +221,7 @@ private:
         return apart <= kForward ? "" : fmt::format("the result differs from the model's by {:.2g} of it", apart);
     }
 
-    // What backward computes the gradients of, and how large the terms are of which it is the sum.
+    // What backward differentiates: its value, and the size of the terms that it adds up.
     struct Objective {
         double value = 0, terms = 0;
     };
@@ -363,12 +363,14 @@ std::string wrong_subject(const Subject& s, const ir::Program& model) {
 }  // namespace
 
 std::string wrong_meaning(const std::vector<const ir::Program*>& ranks, const compile::Config& config) {
-    if (std::string wrong = wrong_numbers(ranks, config); !wrong.empty()) return wrong;
     const ir::Program model = compile::build_blocks(config);
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;
     for (size_t r = 0; r < ranks.size(); ++r) {
         if (seen.insert(ranks[r]).second) first.push_back(r);
+    }
+    for (const size_t r : first) {
+        if (std::string wrong = wrong_numbers(*ranks[r], config); !wrong.empty()) return wrong;
     }
     std::vector<std::vector<Subject>> of_program(first.size());
     parallel_for(first.size(), [&](size_t i) { of_program[i] = subjects_of(*ranks[first[i]], first[i]); });

@@ -84,16 +84,9 @@ std::string wrong_states(const ir::Program& p, const compile::Config::Training& 
 
 }  // namespace
 
-std::string wrong_numbers(const std::vector<const ir::Program*>& ranks, const compile::Config& config) {
-    const Numbers numbers = numbers_of(config);
-    const ir::Program* last = nullptr;  // ranks of one program follow each other
-    for (const ir::Program* p : ranks) {
-        if (std::exchange(last, p) == p) continue;
-        std::string wrong = wrong_ops(*p, numbers);
-        if (wrong.empty()) wrong = wrong_states(*p, config.training);
-        if (!wrong.empty()) return wrong;
-    }
-    return "";
+std::string wrong_numbers(const ir::Program& program, const compile::Config& config) {
+    const std::string wrong = wrong_ops(program, numbers_of(config));
+    return wrong.empty() ? wrong_states(program, config.training) : wrong;
 }
 
 }  // namespace lockstep::meaning

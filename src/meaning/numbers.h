@@ -3,15 +3,14 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "compile/config.h"
 #include "ir/program.h"
 
 namespace lockstep::meaning {
 
-// Empty, or the first number that is not the recipe's. ranks: of this configuration; check::prove has accepted them, so that it
-// is known which segments decay.
-std::string wrong_numbers(const std::vector<const ir::Program*>& ranks, const compile::Config& config);
+// Empty, or the first number that is not the recipe's. check::prove has accepted the program, so that it is known which segments
+// decay.
+std::string wrong_numbers(const ir::Program& program, const compile::Config& config);
 
 }  // namespace lockstep::meaning

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,15 +27,21 @@ struct Product {
     enum class Gives { Result, RowGradient, WeightGradient } gives = Gives::Result;
     size_t op = 0;
     std::string weights;             // as the port of the parameters names them
-    TensorId left = -1, right = -1;  // its factors
-    Dtype of_left = Dtype::F8E4M3, of_right = Dtype::F8E4M3;
+    TensorId left = -1, right = -1;  // its factors, of which the right one is in E4M3
+
+    Dtype type(bool of_left) const { return of_left && gives != Gives::Result ? Dtype::F8E5M2 : Dtype::F8E4M3; }
+};
+
+struct Cast {
+    TensorId amax = -1, codes = -1, scale = -1;
 };
 
 // What the forward of a block tells its backward.
 struct Forward {
     std::map<std::string, std::set<std::string>> groups;  // weights -> those that multiply the same rows, themselves included
     struct Rows {
-        TensorId x = -1, amax = -1, codes = -1, scale = -1;
+        TensorId x = -1;
+        Cast cast;
     };
     std::map<std::string, Rows> rows;  // by the name under which the frame has them
 };
@@ -57,8 +64,7 @@ public:
         }
         convert(out);
         for (const auto& [of, cast] : casts_) {
-            if (port_kind(of.first) == PortKind::Frame)
-                out.rows[tensor(of.first).source] = {of.first, cast.amax, cast.codes, cast.scale};
+            if (port_kind(of.first) == PortKind::Frame) out.rows[tensor(of.first).source] = {of.first, cast};
         }
         return true;
     }
@@ -83,10 +89,6 @@ public:
     }
 
 private:
-    struct Cast {
-        TensorId amax = -1, codes = -1, scale = -1;
-    };
-
     ir::Tensor& tensor(TensorId t) { return r_.tensors[static_cast<size_t>(t)]; }
     std::optional<PortKind> port_kind(TensorId t) {
         const int port = tensor(t).port;
@@ -115,15 +117,14 @@ private:
             using Gives = Product::Gives;
             if (const auto sum = sums.find(op.out[0]); op.kind == ir::kEinsum && sum != sums.end()) {
                 // Its derivative has the gradient of the result first (ops/einsum.cpp).
-                products_.push_back({Gives::WeightGradient, i, sum->second, op.in[0], op.in[1], Dtype::F8E5M2, Dtype::F8E4M3});
+                products_.push_back({Gives::WeightGradient, i, sum->second, op.in[0], op.in[1]});
                 continue;
             }
             for (const TensorId t : op.in) {
                 if (!is_converted(t, PortKind::Params)) continue;
                 ensure(op.kind == ir::kEinsum && ops::is_product(r_, op) && op.in[1] == t,
                        "float8_products: " + op.kind + " reads the converted " + tensor(t).source);
-                products_.push_back({is_backward ? Gives::RowGradient : Gives::Result, i, tensor(t).source, op.in[0], t,
-                                     is_backward ? Dtype::F8E5M2 : Dtype::F8E4M3, Dtype::F8E4M3});
+                products_.push_back({is_backward ? Gives::RowGradient : Gives::Result, i, tensor(t).source, op.in[0], t});
             }
         }
     }
@@ -141,14 +142,15 @@ private:
         for (const Product& p : products_) {
             if (p.gives != Product::Gives::WeightGradient || port_kind(p.right) != PortKind::Frame) continue;
             const auto known = saved.rows.find(tensor(p.right).source);
-            if (known == saved.rows.end() || casts_.contains({p.right, p.of_right})) continue;
-            Cast& cast = casts_[{p.right, p.of_right}];
+            if (known == saved.rows.end() || casts_.contains({p.right, p.type(false)})) continue;
+            const Forward::Rows& rows = known->second;
+            Cast& cast = casts_[{p.right, p.type(false)}];
             if (reads.at(p.right) == 0) {
-                cast.codes = share(forward, known->second.codes), cast.scale = share(forward, known->second.scale);
-                ir::Tensor& x = forward.tensors[static_cast<size_t>(known->second.x)];
+                cast.codes = share(forward, rows.cast.codes), cast.scale = share(forward, rows.cast.scale);
+                ir::Tensor& x = forward.tensors[static_cast<size_t>(rows.x)];
                 x.port = -1, x.source.clear();
             } else {
-                cast.amax = share(forward, known->second.amax);
+                cast.amax = share(forward, rows.cast.amax);
             }
         }
     }
@@ -213,7 +215,7 @@ private:
 
     const Cast& cast(const Product& p, bool left, const Forward& forward) {
         const TensorId x = left ? p.left : p.right;
-        const Dtype type = left ? p.of_left : p.of_right;
+        const Dtype type = p.type(left);
         Cast& out = casts_[{x, type}];
         if (out.codes >= 0) return out;
         const Dtype wide = tensor(x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;

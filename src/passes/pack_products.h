@@ -6,8 +6,8 @@
 //     apart and rotates queries and keys, where the model does so next. Their biases are one, too.
 //   Backward is then one product for the gradient of the rows, without a sum, and one for that of the weights.
 // Leaves alone: the parameters, which stay as many: in their unit, in states and in checkpoints. partition_parameters lets no
-//   padding come between them. Weights that other ops or blocks read, too. Weights some of which are converted to 8 bits and
-//   some are not: each has its own product, as the recipe's filters ask. Weights that hold a row for each input, as GPT-2's:
+//   padding come between them. Weights that other ops or blocks read, too. Weights of which only some are converted to
+//   8 bits: each has its own product, as the recipe's filters ask. Weights that hold a row for each input, as GPT-2's:
 //   side by side they are no matrix.
 #pragma once
 

@@ -77,8 +77,9 @@ void announce(const compile::Recipe& recipe) {
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
     telemetry::info(fmt::format("{}; recompute: {}", types_line(config), recompute_line(config)));
-    for (const std::string& line : float8_warnings(config)) telemetry::warn(line);
-    for (const std::string& line : {context_line(config), float8_line(config)}) {
+    const Float8Lines float8 = float8_lines(config);
+    for (const std::string& line : float8.warnings) telemetry::warn(line);
+    for (const std::string& line : {context_line(config), float8.line}) {
         if (!line.empty()) telemetry::info(line);
     }
 }

@@ -68,39 +68,28 @@ std::string context_line(const compile::Config& config) {
         static_cast<double>(bytes) / (1 << 20));
 }
 
-namespace {
-
-compile::ConvertedLayers layers_of(compile::Config config, const compile::Float8& float8) {
-    config.model.converters.clear();
-    return compile::converted_layers(compile::build_blocks(config), float8, config.training.pack_products);
-}
-
-}  // namespace
-
-std::string float8_line(const compile::Config& config) {
+Float8Lines float8_lines(const compile::Config& config) {
+    Float8Lines out;
     const std::optional<compile::Float8> float8 = config.float8();
-    const auto legal = compile::layout_of(config, compile::dims_of(config));
-    if (!float8 || compile::refusal_of(legal)) return "";
-    const compile::Layout& l = std::get<compile::Layout>(legal);
-    const compile::ConvertedLayers layers = layers_of(config, *float8);
-    const int64_t n = l.scale_sequences;
-    return fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}", layers.converted, layers.all,
-                       l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
-                       n == 1 ? "a sequence" : fmt::format("{} sequences", n));
-}
-
-std::vector<std::string> float8_warnings(const compile::Config& config) {
-    const std::optional<compile::Float8> float8 = config.float8();
-    if (!float8) return {};
-    const compile::ConvertedLayers layers = layers_of(config, *float8);
-    std::vector<std::string> out;
+    if (!float8) return out;
+    compile::Config plain = config;
+    plain.model.converters.clear();
+    const compile::ConvertedLayers layers =
+        compile::converted_layers(compile::build_blocks(plain), *float8, config.training.pack_products);
     if (layers.converted == 0)
-        out.push_back(
-            "model.converters converts no linear layer: quantize.linear.float8.filter_fqns names all, or their matrices "
-            "have a side that is no multiple of 16");
+        out.warnings.push_back(
+            "model.converters converts no linear layer: quantize.linear.float8.filter_fqns names all, or their "
+            "matrices have a side that is no multiple of 16");
     for (const std::string& filter : layers.idle_filters)
-        out.push_back(
+        out.warnings.push_back(
             fmt::format("quantize.linear.float8.filter_fqns: {} is part of no layer's name (layers.0.attention.wq)", filter));
+    const auto legal = compile::layout_of(config, compile::dims_of(config));
+    if (compile::refusal_of(legal)) return out;
+    const compile::Layout& l = std::get<compile::Layout>(legal);
+    const int64_t n = l.scale_sequences;
+    out.line = fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}", layers.converted, layers.all,
+                           l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
+                           n == 1 ? "a sequence" : fmt::format("{} sequences", n));
     return out;
 }
 

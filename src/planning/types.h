@@ -12,10 +12,12 @@ std::string types_line(const compile::Config& config);      // "bfloat16 paramet
 std::string recompute_line(const compile::Config& config);  // "none", "full", "selective 2"
 // "context: 8 ranks, 2 on heads and a ring of 4, head-tail; ...", or empty: there is one context rank, or the layout is refused.
 std::string context_line(const compile::Config& config);
-// "float8 tensorwise: 14 of 14 linear layers; ...", or empty: nothing is to be converted, or the layout is refused.
-std::string float8_line(const compile::Config& config);
-// Where no layer converts, or a filter is part of no layer's name.
-std::vector<std::string> float8_warnings(const compile::Config& config);
+struct Float8Lines {
+    std::string
+        line;  // "float8 tensorwise: 14 of 14 linear layers; ...", or empty: nothing is asked for, or the layout is refused
+    std::vector<std::string> warnings;  // no layer converts, or a filter is part of no layer's name
+};
+Float8Lines float8_lines(const compile::Config& config);
 // A warning where parameters are bfloat16 and this processor multiplies floats faster; empty elsewhere.
 std::string slow_types_warning(const compile::Config& config);
 

@@ -19,8 +19,8 @@
 namespace lockstep::testing {
 namespace {
 
-// A linear whose tokens have a scale for each half of the batch. The batch is split over its groups; tokens over tp, too, of which
-// there is one scale.
+// A linear whose tokens have a scale for each half of the batch. The batch is split as its groups are. Tokens are split over tp,
+// too, and the ranks along it share a scale.
 const std::string kLinearInFloat8 = R"(mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2
 microbatches 1
 arena 0
