@@ -144,12 +144,14 @@ private:
                  fmt::format("binds {}, which belongs to {}[{}]", p_.buffers[buffer].name, it->second.first, it->second.second));
     }
 
-    // A state of the program has one buffer in an entry, and a buffer one such state.
-    void program_state(int call, ir::StateId state, int buffer) {
+    // A state of the program, or of an instance of a block, has one buffer in an entry, and a buffer one such state.
+    void program_state(int call, ir::StateId id, int buffer) {
+        const bool is_of_block = !p_.states[static_cast<size_t>(id)].block.empty();
+        const StateInstance state = {id, is_of_block ? e_.calls[call].instance : 0};
         const int known = buffer_of_state_.emplace(state, buffer).first->second;
         if (known != buffer || state_of_buffer_.emplace(buffer, state).first->second != state) {
             fail(call, fmt::format("takes {} for the state {}", p_.buffers[buffer].name,
-                                   p_.states[static_cast<size_t>(state)].full_name()));
+                                   p_.states[static_cast<size_t>(id)].full_name()));
         }
     }
 
@@ -451,8 +453,9 @@ private:
     std::map<int, UnitInstance> owner_;
     std::set<Part> loss_;
     std::set<int64_t> count_;
-    std::map<ir::StateId, int> buffer_of_state_;
-    std::map<int, ir::StateId> state_of_buffer_;
+    using StateInstance = std::pair<ir::StateId, int64_t>;
+    std::map<StateInstance, int> buffer_of_state_;
+    std::map<int, StateInstance> state_of_buffer_;
     std::map<int, Data> data_owner_;     // by buffer
     std::map<int, EntryKind> input_of_;  // buffer -> the entry that it is an input of
     std::map<Data, int> buffer_of_;

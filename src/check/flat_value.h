@@ -19,8 +19,8 @@ inline constexpr std::string_view kNothing = "nothing", kWeights = "the weights"
                                   kMean = "the mean change of islands",
                                   kMeanOfFirst = "the mean change of islands on the rank that met",
                                   kValidTargets = "which targets are valid", kNewControl = "the step's control",
-                                  kNewSteps = "the next number of steps", kNewLossScale = "the next loss scale",
-                                  kNewGrowthTracker = "the next growth tracker";
+                                  kNewSteps = "the next number of steps", kAmax = "the largest size of weights",
+                                  kNewLossScale = "the next loss scale", kNewGrowthTracker = "the next growth tracker";
 
 struct FlatValue {
     std::string_view what = kNothing;
@@ -30,6 +30,7 @@ struct FlatValue {
     ir::AxisList partial = {};  // ascending: over which the ranks' values must still be summed
     ir::AxisList rows = {};     // of bytes: has a row for each rank along these, which are terms of a sum
     int64_t bits = 0;           // of an element, if it is quantized
+    std::string_view group{};   // of a largest size: the parameters, as Tensor::source has them
     bool operator==(const FlatValue&) const = default;
 };
 
@@ -40,6 +41,7 @@ inline std::string text_of(const ir::Program& p, const FlatValue& v) {
     if (v.state >= 0) out += " " + p.states[static_cast<size_t>(v.state)].name;
     if (v.member >= 0) out += " of matrix " + std::to_string(v.member);
     if (v.segment >= 0) out += " of segment " + std::to_string(v.segment);
+    if (!v.group.empty()) out.append(" of ").append(v.group);
     if (!v.partial.empty()) out += " (a partial sum over " + p.mesh.text(v.partial) + ")";
     if (v.bits != 0) out += " (in " + std::to_string(v.bits) + " bits)";
     return out;

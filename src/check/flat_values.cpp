@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/quantized.h"
+#include "ir/sources.h"
 #include "ops/rule.h"
 
 namespace lockstep::check {
@@ -60,6 +62,8 @@ const std::map<std::string_view, FlatValues::Apply>& FlatValues::known_ops() {
         {"dequantize", &V::dequantize},
         {"dequantize_sum", &V::dequantize},
         {"zero_padding", &V::zero_padding},
+        {ir::kMemberAmax, &V::member_amax},
+        {ir::kMemberFloat8, &V::member_float8},
         {"sum_squares", &V::sum_squares},
         {"muon_momentum", &V::muon_momentum},
         {ir::kUnpack, &V::unpack},
@@ -165,7 +169,9 @@ void FlatValues::move(const Op& op) {
 void FlatValues::sum(const Op& op) {
     for (size_t i = 0; i < op.in.size(); ++i) {
         const FlatValue& v = operand(op, i);
-        require(tensor(op.in[i]).placement.reduce == ir::Reduce::Sum, fmt::format("takes maxima of {}", text_of(p_, v)));
+        const bool takes_maxima = tensor(op.in[i]).placement.reduce == ir::Reduce::Max;
+        require(takes_maxima == (v.what == kAmax),
+                fmt::format("{} {}", takes_maxima ? "takes maxima of" : "adds up", text_of(p_, v)));
         require(v.bits == 0 && v.rows.empty(), fmt::format("sums the bytes of {}", text_of(p_, v)));
         give(op, i, summed(v, op.group));
     }
@@ -237,6 +243,72 @@ void FlatValues::zero_padding(const Op& op) {
     require(std::get<std::vector<int64_t>>(op.attrs.at("ranges")) == padding,
             fmt::format("clears other elements of segment {} than those of no parameter", v.segment));
     give(op, 0, v);
+}
+
+// The groups of the state that has largest sizes.
+std::vector<std::string_view> FlatValues::groups() const {
+    std::vector<std::string_view> out;
+    for (size_t k = 0; k < r_.ports.size(); ++k) {
+        if (!p_.has_role(r_.ports[k], StateRole::WeightsAmax)) continue;
+        for (const TensorId t : r_.port_tensors(static_cast<int>(k))) out.emplace_back(tensor(t).source);
+    }
+    return out;
+}
+
+// Of all members of one group, as all ranks together have them and as forward and backward read them.
+void FlatValues::member_amax(const Op& op) {
+    const auto& ranges = std::get<std::vector<int64_t>>(op.attrs.at("ranges"));
+    const Dtype read = is_float8(unit_->compute) ? unit_->master : unit_->compute;
+    std::set<std::string_view> members;
+    AxisList partial;
+    for (size_t i = 0; i < ranges.size() && wrong_.empty(); i += 3) {
+        const auto operand = static_cast<size_t>(ranges[i]);
+        const int s = segment_of(op, operand);
+        if (!wrong_.empty()) return;
+        expect(op, operand, {kWeights, s});
+        const ir::Segment& of = unit_->segments[static_cast<size_t>(s)];
+        const ir::Tensor& x = tensor(op.in[operand]);
+        partial = mesh::unite(partial, mesh::unite(x.placement.dims[0], of.shards));
+        members.insert(member_of(of, ranges[i + 1], ranges[i + 2]));
+        const bool is_rounded = op.attrs.contains("rounded");
+        require(is_rounded ? op.text("rounded") == name_of(read) : x.dtype == read,
+                fmt::format("is of {}, and {} is read", name_of(x.dtype), name_of(read)));
+    }
+    for (const std::string_view group : groups()) {
+        const std::vector<std::string_view> keys = ir::sources_of(group);
+        if (std::set<std::string_view>(keys.begin(), keys.end()) != members) continue;
+        FlatValue found{kAmax};
+        found.group = group, found.partial = ascending(partial);
+        require(ascending(tensor(op.out[0]).placement.partial) == found.partial, "is not partial over the ranks of the weights");
+        return give(op, 0, found);
+    }
+    fail("finds the largest size of other weights than share a scale");
+}
+
+// The member that is these elements of its segment; empty: none.
+std::string_view FlatValues::member_of(const ir::Segment& s, int64_t begin, int64_t end) {
+    const auto is = [&](const ir::Member& m) { return m.begin == begin && m.begin + m.count == end; };
+    const auto found = std::find_if(s.members.begin(), s.members.end(), is);
+    return found == s.members.end() ? std::string_view() : std::string_view(found->param);
+}
+
+// Every member of a segment, each by the largest size of its own group.
+void FlatValues::member_float8(const Op& op) {
+    const int s = segment_of(op, 0);
+    if (!wrong_.empty()) return;
+    expect(op, 0, {kWeights, s});
+    const ir::Segment& of = unit_->segments[static_cast<size_t>(s)];
+    const auto& ranges = std::get<std::vector<int64_t>>(op.attrs.at("ranges"));
+    require(ranges.size() == 3 * of.members.size(), "casts other members than the segment has");
+    for (size_t i = 0; i < ranges.size() && wrong_.empty(); i += 3) {
+        const std::string_view member = member_of(of, ranges[i + 1], ranges[i + 2]);
+        const FlatValue& by = operand(op, static_cast<size_t>(ranges[i] + 1));
+        const std::vector<std::string_view> keys = ir::sources_of(by.group);
+        require(by.what == kAmax && by.partial.empty() && std::find(keys.begin(), keys.end(), member) != keys.end(),
+                fmt::format("casts elements {} to {} by {}", ranges[i + 1], ranges[i + 2], text_of(p_, by)));
+    }
+    require(tensor(op.out[0]).dtype == unit_->compute, "makes codes of another type than is read");
+    give(op, 0, {kWeights, s});
 }
 
 void FlatValues::sum_squares(const Op& op) {

@@ -55,6 +55,10 @@ private:
     void quantize(const ir::Op& op);
     void dequantize(const ir::Op& op);
     void zero_padding(const ir::Op& op);
+    std::vector<std::string_view> groups() const;
+    static std::string_view member_of(const ir::Segment& segment, int64_t begin, int64_t end);
+    void member_amax(const ir::Op& op);
+    void member_float8(const ir::Op& op);
     void sum_squares(const ir::Op& op);
     void update(const ir::Op& op);
     void muon_momentum(const ir::Op& op);

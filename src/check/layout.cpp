@@ -110,8 +110,13 @@ std::string wrong_layout(const ir::Program& p, const ir::Routine& r) {
     }
     for (size_t k = 0; k < r.ports.size(); ++k) {
         if (r.ports[k].kind != PortKind::State || p.state_of(r.ports[k]).block.empty()) continue;
-        const auto first = std::find_if(p.routines.begin(), p.routines.end(),
-                                        [&](const ir::Routine& o) { return o.port_of_state(r.ports[k].state) >= 0; });
+        // The first that writes it has all of it.
+        const auto writes = [&](const ir::Routine& o) {
+            const int port = o.port_of_state(r.ports[k].state);
+            return port >= 0 && o.ports[port].access != ir::Access::Read;
+        };
+        const auto first = std::find_if(p.routines.begin(), p.routines.end(), writes);
+        if (first == p.routines.end()) return fmt::format("{}: nothing writes {}", r.name, r.ports[k].name);
         const std::string wrong = disagreement(p, r, static_cast<int>(k), *first, first->port_of_state(r.ports[k].state));
         if (!wrong.empty()) return wrong;
     }

@@ -86,7 +86,7 @@ private:
         switch (port.kind) {
             case PortKind::State: return p_.state_of(port).scope != ir::Scope::Step;
             case PortKind::Input: return true;
-            case PortKind::Params: return !p_.unit_of(port)->is_gathered();
+            case PortKind::Params: return !p_.unit_of(port)->is_gathered() && !p_.unit_of(port)->is_fetched();
             default: return false;
         }
     }

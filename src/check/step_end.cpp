@@ -68,7 +68,7 @@ private:
         if (is_of_unit(at)) covers_all(port);
         if (!wrong_.empty() || at.access == Access::Write || at.access == Access::Accumulate) return;
         for (const TensorId t : r_.port_tensors(port))
-            values_.set(t, is_of_unit(at) ? of_unit(at, segment_of(t)) : of_program(at));
+            values_.set(t, is_of_unit(at) ? of_unit(at, segment_of(t)) : has_amax(at) ? amax_of(t) : of_program(at));
     }
 
     // What a segment's tensor of the unit holds before the routine.
@@ -90,6 +90,12 @@ private:
             case StateRole::OuterMomentum: return {kOuterMomentum, s};
             default: return {};
         }
+    }
+    bool has_amax(const ir::Port& port) const { return p_.has_role(port, StateRole::WeightsAmax); }
+    FlatValue amax_of(TensorId t) const {
+        FlatValue out{kAmax};
+        out.group = tensor(t).source;
+        return out;
     }
     // What holds the gradients that norm and update read.
     const ir::State* reduced() const {
@@ -154,7 +160,7 @@ private:
         if (at.access == Access::Read || r_.kind == RoutineKind::Free) return;
         for (const TensorId t : r_.port_tensors(port)) {
             if (p_.has_role(at, StateRole::SquaredNorm)) return counts_each_once(t);
-            const std::optional<FlatValue> expected = left(at, is_of_unit(at) ? segment_of(t) : -1);
+            const std::optional<FlatValue> expected = has_amax(at) ? amax_of(t) : left(at, is_of_unit(at) ? segment_of(t) : -1);
             if (!expected) continue;
             const std::vector<FlatValue>& added = values_.added_to(t);
             if (at.access == Access::Accumulate && added.size() != 1)

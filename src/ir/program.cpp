@@ -249,10 +249,10 @@ std::string_view name_of(PortRole role) {
 }
 std::string_view name_of(StateRole role) {
     constexpr std::array<std::string_view, kStateRoles> names = {
-        "weights",        "secondary",        "master",      "moment",       "gradients",     "reduced",    "copy",
-        "anchor",         "outer_momentum",   "cache",       "steps",        "learning_rate", "loss_sum",   "target_count",
-        "inverse_count",  "total_loss",       "total_count", "squared_norm", "control",       "loss_scale", "loss_seed",
-        "growth_tracker", "loss_scale_window"};
+        "weights",       "secondary", "master",         "moment",        "gradients",      "reduced",
+        "copy",          "anchor",    "outer_momentum", "cache",         "weights_amax",   "steps",
+        "learning_rate", "loss_sum",  "target_count",   "inverse_count", "total_loss",     "total_count",
+        "squared_norm",  "control",   "loss_scale",     "loss_seed",     "growth_tracker", "loss_scale_window"};
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(Scope scope) {

@@ -284,7 +284,7 @@ struct Unit {
     int64_t padded = 0;
     AxisList weights, gradients, optimizer;
     // Over which what is gathered is split: the weights; or a copy in the type of forward and backward that each entry fetches,
-    // split over fewer ranks (hpZ of arXiv 2306.10209).
+    // split over fewer ranks (hpZ of arXiv 2306.10209), or whole, and then read as it is.
     AxisList secondary;
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
     // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
@@ -300,7 +300,9 @@ struct Unit {
 
     // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split, wider or
     // quantized?
-    bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights != 0; }
+    bool is_gathered() const {
+        return is_fetched() ? !secondary.empty() : !weights.empty() || storage != compute || quantized_weights != 0;
+    }
     bool is_fetched() const { return secondary != weights; }
     // Do the optimizer's weights lie next to its moments, apart from the weights that forward and backward read?
     bool has_master() const { return master != storage || (quantized_weights != 0 && weights != optimizer); }
@@ -319,7 +321,8 @@ enum class StateRole {
     Anchor,         // the weights on which islands agreed when they met last,
     OuterMomentum,  // and what the outer optimizer remembers of its steps
     // Of a block:
-    Cache,  // keys and values of sequences that are being generated
+    Cache,        // keys and values of sequences that are being generated
+    WeightsAmax,  // the largest sizes of weights that are cast to float8; Tensor::source says of which
     // Of the program, one value each:
     Steps,         // optimizer steps that counted
     LearningRate,  // set from outside before each step
@@ -336,7 +339,10 @@ enum class StateRole {
     GrowthTracker,    // steps since the scale changed that counted,
     LossScaleWindow,  // and how many of them double it
 };
-constexpr int kStateRoles = 23;
+constexpr int kStateRoles = 24;
+
+// The state that forward and backward bind as the unit's parameters, or from which these are gathered.
+inline StateRole read_role(const Unit& unit) { return unit.is_fetched() ? StateRole::Secondary : StateRole::Weights; }
 
 // How long a state keeps its value.
 enum class Scope {

@@ -10,9 +10,9 @@
 
 namespace lockstep::ir {
 
-inline std::vector<std::string_view> sources_of(const Tensor& tensor) {
+inline std::vector<std::string_view> sources_of(std::string_view source) {
     std::vector<std::string_view> out;
-    std::string_view rest = tensor.source;
+    std::string_view rest = source;
     for (size_t at = rest.find('+'); at != std::string_view::npos; at = rest.find('+')) {
         out.push_back(rest.substr(0, at));
         rest.remove_prefix(at + 1);
@@ -20,5 +20,6 @@ inline std::vector<std::string_view> sources_of(const Tensor& tensor) {
     out.push_back(rest);
     return out;
 }
+inline std::vector<std::string_view> sources_of(const Tensor& tensor) { return sources_of(tensor.source); }
 
 }  // namespace lockstep::ir

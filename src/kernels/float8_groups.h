@@ -40,6 +40,11 @@ struct Float8Groups {
     }
 };
 
+// Are the op's scales rounded down to a power of two?
+inline bool rounds_to_power_of_two(const ir::Op& op) {
+    return op.attrs.contains("power_of_two") && op.integer("power_of_two") != 0;
+}
+
 inline Float8Groups float8_groups(const KernelContext& c, const ir::Tensor& whole, const ir::Tensor& scale) {
     Float8Groups out;
     for (size_t i = 0; i < whole.dims.size(); ++i) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/float8.h"
 #include "check/layout.h"
 #include "ir/sources.h"
 
@@ -31,6 +34,31 @@ Slice slice_of(const ir::Routine& r, const ir::Call& call, int port) {
 }
 
 }  // namespace
+
+// Any largest sizes of weights do: codes are not rounded or clamped here. Each group of weights has another one.
+double Runner::amax_of(std::string_view group) const {
+    std::set<std::string_view> groups;
+    for (const ir::Routine& r : p_.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 && p_.has_role(r.ports[static_cast<size_t>(t.port)], ir::StateRole::WeightsAmax))
+                groups.insert(t.source);
+        }
+    }
+    return 100 + 10 * static_cast<double>(std::distance(groups.begin(), groups.find(group)));
+}
+
+// By what a parameter is multiplied that a routine reads as codes of this type.
+double Runner::scale_of_codes(std::string_view key, Dtype type) const {
+    for (const ir::Routine& r : p_.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || !p_.has_role(r.ports[static_cast<size_t>(t.port)], ir::StateRole::WeightsAmax)) continue;
+            const std::vector<std::string_view> keys = ir::sources_of(t);
+            if (std::find(keys.begin(), keys.end(), key) != keys.end())
+                return static_cast<double>(scale_of(amax_of(t.source), largest_of(type), false));
+        }
+    }
+    return 1;
+}
 
 Machine& Runner::machine(int routine) {
     std::unique_ptr<Machine>& m = machines_[routine];
@@ -106,7 +134,11 @@ std::string Runner::bring(Trial& trial, const ir::Call& call) {
                         if (binding.fresh) trial.begun.insert(key);
                     }
                     const ByRank& one = port.kind == PortKind::Params ? parameter(trial, key) : trial.gradients.at(key);
-                    for (size_t k = 0; k < parts.size(); ++k) parts[k].insert(parts[k].end(), one[k].begin(), one[k].end());
+                    const Dtype type = p_.routines[static_cast<size_t>(call.routine)].tensors[t].dtype;
+                    const double scale = is_float8(type) ? scale_of_codes(key, type) : 1;
+                    for (size_t k = 0; k < parts.size(); ++k) {
+                        for (const double value : one[k]) parts[k].push_back(value * scale);
+                    }
                 }
                 if (static_cast<int64_t>(parts[0].size()) != ir::local_elements(small_.mesh(), r, tensor))
                     return fmt::format("reads {} in other sizes than it has", tensor.name);
@@ -142,7 +174,8 @@ std::string Runner::bring(Trial& trial, const ir::Call& call) {
                 }
                 if (binding.fresh) trial.begun_states.insert(port.state);
                 const auto scalar = trial.scalars.find(p_.state_of(port).role);
-                const double value = scalar == trial.scalars.end() ? Trial::kBefore : scalar->second;
+                double value = scalar == trial.scalars.end() ? Trial::kBefore : scalar->second;
+                if (p_.has_role(port, ir::StateRole::WeightsAmax)) value = amax_of(tensor.source);
                 wrong = set(t, cut_up(filled(lying(r, tensor).sizes, value), lying(r, tensor)), 0);
                 break;
             }

@@ -50,6 +50,8 @@ public:
 
 private:
     Machine& machine(int routine);
+    double amax_of(std::string_view group) const;
+    double scale_of_codes(std::string_view key, Dtype type) const;
     std::string bring(Trial& trial, const ir::Call& call);
     // What the ranks hold of an array that the trial gives, and of a parameter.
     const ByRank& part_of(Trial& trial, ir::PortRole role, const Array& whole, const ir::Placement& placement) const;

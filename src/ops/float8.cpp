@@ -5,10 +5,18 @@
 //       group has one
 //   to_float8(x, amax) {[power_of_two]} -> q, s: q = encode(x scale), s = 1 / scale in the type and dims of amax. The product is
 //       one of float32, of float64 where x is. The type of q is that of its tensor
+//   float8_scale(amax) {type[, power_of_two]} -> s: that of to_float8, where something else makes the codes. `type` is theirs
 //   from_float8(q, s) -> x
 //   scaled_einsum(a, b, sa, sb) {[fast]} -> y: einsum(a sa, b sb), names decide. `fast`: a machine may sum in fewer bits than
 //       float32 has. Both in E5M2 is no product that machines have
 // Differentiation is done before there are such ops: values pass as if they were not rounded. None has a derivative.
+//
+// Of weights as flat states have them (passes/partition_parameters), where a scale is of some members of a unit's segments:
+//   member_amax(x [N], ..) {ranges[, rounded]} -> a: the largest |x| of the ranges; ranges are triples (operand, begin, end) of
+//       elements of whole segments, of which this rank has a shard. `rounded`: the type of which it is the largest value, where
+//       x is cast to a narrower one before it is read
+//   member_float8(x [N], a, ..) {ranges[, power_of_two]} -> q [N]: q as of to_float8; ranges are triples (k, begin, end) of
+//       elements whose scale is that of the k-th a, in the order of the elements. Others are 0
 #include "ops/einsum.h"
 #include "ops/shapes.h"
 
@@ -89,6 +97,23 @@ OpRule to_float8() {
     return r;
 }
 
+OpRule float8_scale() {
+    OpRule r;
+    r.name = ir::kFloat8Scale;
+    r.operands = 1, r.results = 1;
+    r.attrs = {{"type", AttrType::Text}, {"power_of_two", AttrType::Integer, true}};
+    r.check = [](const Routine& rt, const Op& op) {
+        const TensorId amax = op.in[0], s = op.out[0];
+        const std::optional<Dtype> type = dtype_from(op.text("type"));
+        if (!type || !is_float8(*type)) return fmt::format("type is '{}', not float8", op.text("type"));
+        if (!is_wide(tensor(rt, s).dtype) || tensor(rt, s).dtype != tensor(rt, amax).dtype)
+            return fmt::format("{} and {} are not both f32, or both f64", tensor(rt, amax).name, tensor(rt, s).name);
+        return same_dims(rt, amax, s);
+    };
+    r.precision = {.wide_in = {0}, .wide_out = {0}};
+    return r;
+}
+
 OpRule from_float8() {
     OpRule r;
     r.name = ir::kFromFloat8;
@@ -132,8 +157,75 @@ OpRule scaled_einsum() {
     return r;
 }
 
+// Triples (which, begin, end), each of elements of a segment of `sizes[which]` elements, or of one segment.
+std::string check_ranges(const Op& op, const std::vector<int64_t>& sizes) {
+    const std::vector<int64_t>& ranges = std::get<std::vector<int64_t>>(op.attrs.at("ranges"));
+    if (ranges.empty() || ranges.size() % 3 != 0) return "its ranges are no triples";
+    for (size_t i = 0; i < ranges.size(); i += 3) {
+        const int64_t which = ranges[i], begin = ranges[i + 1], end = ranges[i + 2];
+        if (which < 0 || which >= std::ssize(sizes))
+            return fmt::format("a range is of {}, and there are {}", which, sizes.size());
+        if (begin < 0 || begin >= end || end > sizes[static_cast<size_t>(which)])
+            return fmt::format("its range {} to {} is not inside {} elements", begin, end, sizes[static_cast<size_t>(which)]);
+    }
+    return "";
+}
+std::string check_segment(const Routine& r, TensorId t) {
+    return dims_of(r, t).size() == 1 ? std::string() : fmt::format("{} is no segment", tensor(r, t).name);
+}
+int64_t elements_of_segment(const Routine& r, TensorId t) { return r.dims[static_cast<size_t>(dims_of(r, t)[0])].size; }
+
+OpRule member_amax() {
+    OpRule r;
+    r.name = ir::kMemberAmax;
+    r.results = 1;
+    r.attrs = {{"ranges", AttrType::Integers}, {"rounded", AttrType::Text, true}};
+    r.check = [](const Routine& rt, const Op& op) {
+        std::vector<int64_t> sizes;
+        if (!dims_of(rt, op.out[0]).empty()) return fmt::format("{} is not one number", tensor(rt, op.out[0]).name);
+        for (const TensorId x : op.in) {
+            if (const std::string wrong = first_of({check_segment(rt, x), check_amax(rt, op.out[0], x)}); !wrong.empty())
+                return wrong;
+            sizes.push_back(elements_of_segment(rt, x));
+        }
+        const auto rounded = op.attrs.contains("rounded") ? dtype_from(op.text("rounded")) : Dtype::F32;
+        if (!rounded || !is_float(*rounded)) return fmt::format("it is rounded to '{}', which is no float", op.text("rounded"));
+        return check_ranges(op, sizes);
+    };
+    r.precision = {.wide_out = {0}};
+    r.step_end = {.of_states = true};
+    return r;
+}
+
+OpRule member_float8() {
+    OpRule r;
+    r.name = ir::kMemberFloat8;
+    r.results = 1;
+    r.attrs = {{"ranges", AttrType::Integers}, {"power_of_two", AttrType::Integer, true}};
+    r.check = [](const Routine& rt, const Op& op) {
+        if (op.in.size() < 2) return std::string("takes a segment, and the largest sizes of its members");
+        for (size_t i = 1; i < op.in.size(); ++i) {
+            if (!dims_of(rt, op.in[i]).empty()) return fmt::format("{} is not one number", tensor(rt, op.in[i]).name);
+            if (const std::string wrong = check_amax(rt, op.in[i], op.in[0]); !wrong.empty()) return wrong;
+        }
+        const std::string wrong =
+            first_of({check_segment(rt, op.in[0]), check_float8(rt, op.out[0]), same_dims(rt, op.in[0], op.out[0])});
+        if (!wrong.empty()) return wrong;
+        const std::vector<int64_t>& ranges = std::get<std::vector<int64_t>>(op.attrs.at("ranges"));
+        for (size_t i = 4; i < ranges.size(); i += 3) {
+            if (ranges[i] < ranges[i - 2]) return fmt::format("its range from {} begins before the last one ends", ranges[i]);
+        }
+        return check_ranges(op, std::vector<int64_t>(op.in.size() - 1, elements_of_segment(rt, op.in[0])));
+    };
+    r.precision = {.wide_in = {1}};
+    r.step_end = {.of_states = true};
+    return r;
+}
+
 }  // namespace
 
-std::vector<OpRule> float8_rules() { return {amax(), to_float8(), from_float8(), scaled_einsum()}; }
+std::vector<OpRule> float8_rules() {
+    return {amax(), to_float8(), float8_scale(), from_float8(), scaled_einsum(), member_amax(), member_float8()};
+}
 
 }  // namespace lockstep::ops

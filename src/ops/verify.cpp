@@ -382,8 +382,9 @@ private:
     void unit(const ir::Unit& u) {
         if (!p_.block(u.block))
             return fail(Invariant::Unit, fmt::format("{} is of the block {}, which is not there", u.name, u.block));
-        if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients) ||
-            !mesh::starts_with(u.weights, u.secondary))
+        // Codes are made of the optimizer's weights, whatever the split of gradients.
+        const bool gradients_nest = is_float8(u.compute) ? u.weights == u.optimizer : mesh::starts_with(u.gradients, u.weights);
+        if (!gradients_nest || !mesh::starts_with(u.optimizer, u.gradients) || !mesh::starts_with(u.weights, u.secondary))
             return fail(Invariant::Unit, u.name + ": its splits are not nested");
         int64_t end = 0;
         for (const ir::Segment& s : u.segments) {

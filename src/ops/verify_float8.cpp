@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/sources.h"
 #include "ops/rule.h"
 
 namespace lockstep::ops {
@@ -16,6 +17,7 @@ namespace {
 bool is_of_float8(const Op& op) {
     return op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8 || op.kind == ir::kScaledEinsum;
 }
+bool makes_codes(const Op& op) { return op.kind == ir::kToFloat8 || op.kind == ir::kMemberFloat8; }
 
 // Result i has elements of operand i, unchanged; of blocks, of the operands together.
 bool only_moves(const Op& op) {
@@ -33,6 +35,7 @@ public:
             made_and_read(op);
             if (is_of_float8(op)) groups_are_of_the_rank(op);
             if (op.kind == ir::kToFloat8) amax_is_of_operand(op);
+            if (op.kind == ir::kScaledEinsum) scales_are_of_weights(op);
             for (size_t i = 0; i < op.out.size(); ++i) maker_[static_cast<size_t>(op.out[i])] = {&op, i};
             if (found_) break;
         }
@@ -52,17 +55,16 @@ private:
     const Made& made(TensorId t) const { return maker_[static_cast<size_t>(t)]; }
 
     void made_and_read(const Op& op) {
-        const auto check = [&](const std::vector<TensorId>& tensors, const char* does, std::string_view kind, size_t first) {
+        const auto check = [&](const std::vector<TensorId>& tensors, const char* does, bool may, size_t first) {
             for (size_t i = 0; i < tensors.size(); ++i) {
                 const ir::Tensor& t = tensor(tensors[i]);
                 if (!is_float8(t.dtype)) continue;
                 if (!t.placement.partial.empty()) fail(op, fmt::format("{} is float8 and partial", t.name));
-                if (!only_moves(op) && (op.kind != kind || i >= first))
-                    fail(op, fmt::format("{} {}, which is float8", does, t.name));
+                if (!only_moves(op) && (!may || i >= first)) fail(op, fmt::format("{} {}, which is float8", does, t.name));
             }
         };
-        check(op.in, "reads", op.kind == ir::kScaledEinsum ? ir::kScaledEinsum : ir::kFromFloat8, 2);
-        check(op.out, "makes", ir::kToFloat8, 1);
+        check(op.in, "reads", op.kind == ir::kScaledEinsum || op.kind == ir::kFromFloat8, 2);
+        check(op.out, "makes", makes_codes(op), 1);
     }
 
     // Of a dim and one that is coarse of it: a rank's elements are those of its groups, or all in one of them.
@@ -86,8 +88,35 @@ private:
         }
     }
 
-    // The largest sizes of x, maybe of all ranks, and maybe in a wider type. What comes by a port cannot be followed.
+    // Has the state of the block `amax` for weights among which those of the port tensor `weights` are?
+    void is_of_weights(const Op& op, TensorId amax, TensorId weights) {
+        const int port = tensor(amax).port;
+        if (port < 0 || !p_.has_role(r_.ports[static_cast<size_t>(port)], ir::StateRole::WeightsAmax)) return;
+        const std::vector<std::string_view> group = ir::sources_of(tensor(amax));
+        const auto is_known = [&](std::string_view key) { return std::find(group.begin(), group.end(), key) != group.end(); };
+        const std::vector<std::string_view> keys = ir::sources_of(tensor(weights));
+        if (!std::all_of(keys.begin(), keys.end(), is_known))
+            fail(op, fmt::format("{} is of {}, not of {}", tensor(amax).name, tensor(amax).source, tensor(weights).source));
+    }
+    bool are_weights(TensorId t) const {
+        return tensor(t).port >= 0 && r_.ports[static_cast<size_t>(tensor(t).port)].kind == ir::PortKind::Params;
+    }
+
+    // Codes that come as weights have the scale that the state of the block gives.
+    void scales_are_of_weights(const Op& op) {
+        for (const size_t i : {0, 1}) {
+            const TensorId weights = source(op.in[i]), scale = source(op.in[i + 2]);
+            if (!are_weights(weights)) continue;
+            const Op* maker = made(scale).op;
+            if (!maker || maker->kind != ir::kFloat8Scale || maker->text("type") != name_of(tensor(weights).dtype))
+                return fail(op, fmt::format("{} is not the scale of {}", tensor(op.in[i + 2]).name, tensor(weights).name));
+            is_of_weights(op, source(maker->in[0]), weights);
+        }
+    }
+
+    // The largest sizes of x, maybe of all ranks, and maybe in a wider type. Of what comes by a port only weights are followed.
     void amax_is_of_operand(const Op& op) {
+        if (const TensorId x = source(op.in[0]); are_weights(x)) is_of_weights(op, source(op.in[1]), x);
         TensorId t = op.in[1];
         const Op* last = &op;
         while (const Op* maker = made_before(t, last)) {

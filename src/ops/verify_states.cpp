@@ -90,9 +90,10 @@ bool BoundStates::agree(const ir::Call& c, size_t at) const {
     if (b.state < 0) return true;
     const ir::Unit* unit = units_[static_cast<size_t>(c.routine)][at];
     const ir::State& s = p_.states[static_cast<size_t>(b.state)];
-    const StateRole role = port.kind == PortKind::Params ? StateRole::Weights : StateRole::Gradients;
     const bool may = port.kind == PortKind::Params || port.kind == PortKind::Gradients;
-    return may && unit && s.unit == unit->name && s.role == role && b.instance == (unit->is_of(r) ? c.instance : 0);
+    if (!may || !unit) return false;
+    const StateRole role = port.kind == PortKind::Params ? ir::read_role(*unit) : StateRole::Gradients;
+    return s.unit == unit->name && s.role == role && b.instance == (unit->is_of(r) ? c.instance : 0);
 }
 
 }  // namespace lockstep::ops

@@ -49,7 +49,7 @@ void Bindings::lay_out(Routine& r) {
         c.is_of_unit = c.unit && c.unit->is_of(r);
         if (port.kind == PortKind::State) c.state = port.state;
         else if (c.unit)
-            c.state = program_.state(port.kind == PortKind::Params ? StateRole::Weights : StateRole::Gradients, c.unit->name);
+            c.state = program_.state(port.kind == PortKind::Params ? read_role(*c.unit) : StateRole::Gradients, c.unit->name);
         int64_t end = 0;
         for (ir::TensorId t : r.port_tensors(static_cast<int>(p))) {
             ir::Tensor& tensor = r.tensors[t];

@@ -1,5 +1,7 @@
 #include "passes/float8_products.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -48,7 +50,9 @@ struct Forward {
 
 class Converter {
 public:
-    Converter(const ir::Program& p, Routine& r, const Float8Options& o) : r_(r), b_(r), o_(o) {
+    // `amax`: the state of the block, or -1.
+    Converter(const ir::Program& p, Routine& r, ir::StateId amax, const Float8Options& o)
+        : p_(p), r_(r), b_(r), amax_(amax), o_(o) {
         for (const ir::Parameter& x : p.params) {
             if (x.converted) converted_.insert(x.key);
         }
@@ -84,6 +88,9 @@ public:
     }
 
     void finish() {
+        for (TensorId t = 0; o_.gathers && t < static_cast<TensorId>(r_.tensors.size()); ++t) {
+            if (is_converted(t, PortKind::Params)) tensor(t).dtype = Dtype::F8E4M3;
+        }
         r_.ops = ops::live_ops(r_, in_order(std::move(r_.ops)), {});
         ops::renumber(r_);
     }
@@ -213,6 +220,19 @@ private:
         return out;
     }
 
+    // What the state of the block has for weights that share a scale.
+    TensorId amax_of_weights(const std::set<std::string>& group, Dtype type) {
+        const std::string source = fmt::format("{}", fmt::join(group, "+"));
+        const auto [known, is_new] = amax_of_weights_.try_emplace(source, -1);
+        if (!is_new) return known->second;
+        if (r_.port_of_state(amax_) < 0) r_.ports.push_back(p_.port(amax_, ir::Access::Read));
+        std::string name = source + ".amax";  // the same in forward and backward, as that of a parameter
+        std::replace(name.begin(), name.end(), '+', '.');
+        known->second = b_.make({std::move(name), {}, type});
+        tensor(known->second).port = r_.port_of_state(amax_), tensor(known->second).source = source;
+        return known->second;
+    }
+
     const Cast& cast(const Product& p, bool left, const Forward& forward) {
         const TensorId x = left ? p.left : p.right;
         const Dtype type = p.type(left);
@@ -220,6 +240,13 @@ private:
         if (out.codes >= 0) return out;
         const Dtype wide = tensor(x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
         const std::string name = tensor(x).name;
+        const bool is_weights = port_kind(x) == PortKind::Params;
+        if (is_weights && amax_ >= 0) out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
+        if (is_weights && o_.gathers) {
+            out.codes = x, out.scale = b_.op(ir::kFloat8Scale, {out.amax}, {{name + ".scale", {}, wide}},
+                                             {{"type", std::string(name_of(type))}})[0];
+            return out;
+        }
         if (out.amax < 0) {
             const std::vector<TensorId> all = with_shared_scale(p, left, forward);
             const auto known = std::find_if(casts_.begin(), casts_.end(), [&](const auto& c) {
@@ -274,30 +301,52 @@ private:
 
     static constexpr const char *kBatch = "batch.g", *kSeq = "seq.g";
 
+    const ir::Program& p_;
     Routine& r_;
     ops::Builder b_;
+    const ir::StateId amax_;
     const Float8Options& o_;
+    std::map<std::string, TensorId> amax_of_weights_;  // by their names
     std::set<std::string, std::less<>> converted_;
     std::vector<Product> products_;
     std::map<std::pair<TensorId, Dtype>, Cast> casts_;
 };
+
+// A state for the block of the routine, if it has converted parameters; -1: none.
+ir::StateId state_of_weights(ir::Program& program, const std::string& block, const Float8Options& options) {
+    const auto is_here = [&](const ir::Parameter& p) { return p.block == block && p.converted; };
+    const auto first = std::find_if(program.params.begin(), program.params.end(), is_here);
+    if ((options.weights_differ && !options.gathers) || first == program.params.end()) return -1;
+    for (size_t i = 0; i < program.states.size(); ++i) {
+        if (program.states[i].role == ir::StateRole::WeightsAmax && program.states[i].block == block)
+            return static_cast<ir::StateId>(i);
+    }
+    ir::State s;
+    s.name = "amax", s.role = ir::StateRole::WeightsAmax, s.scope = ir::Scope::Step, s.block = block;
+    s.dtype = first->dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
+    return program.add(std::move(s));
+}
 
 }  // namespace
 
 ir::Program float8_products(ir::Program program, const Float8Options& options) {
     for (Routine& r : program.routines) {
         if (r.kind != ir::RoutineKind::Forward || (r.entry != ir::EntryKind::Train && r.entry != ir::EntryKind::Eval)) continue;
-        Converter forward(program, r, options);
+        const ir::StateId amax = state_of_weights(program, r.block, options);
+        Converter forward(program, r, amax, options);
         Forward saved;
         if (!forward.forward(saved)) continue;
         const auto reads = [&](const Routine& b) { return b.kind == ir::RoutineKind::Backward && b.block == r.block; };
         const auto backward = std::find_if(program.routines.begin(), program.routines.end(), reads);
         if (r.entry == ir::EntryKind::Train && backward != program.routines.end()) {
-            Converter converter(program, *backward, options);
+            Converter converter(program, *backward, amax, options);
             converter.backward(r, saved);
             converter.finish();
         }
         forward.finish();
+    }
+    for (ir::Parameter& p : program.params) {
+        if (options.gathers && p.converted) p.dtype = Dtype::F8E4M3;
     }
     return program;
 }

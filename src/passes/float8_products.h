@@ -6,6 +6,9 @@
 //   weights, and of their results' gradients, where `shares_scales` says so: packed or not, they are the same.
 //   Backward reads the forward's codes of rows where nothing else there reads the rows themselves; else it makes them again
 //   from the rows and the saved `amax`, which gives the same codes.
+//   The largest sizes of weights are states of the block (StateRole::WeightsAmax), which partition_parameters fills once an entry;
+//   but not with `weights_differ` alone: then each routine finds them in what it reads. With `gathers` converted parameters are
+//   codes themselves.
 //   A scale of activations is of a group: `sequences` sequences by one of `context_blocks` parts of each (dims batch.g, seq.g).
 //   Numbers depend on these two, and not on the layout.
 // Leaves alone: other products; prefill and decode; a program without converted parameters.
@@ -19,6 +22,8 @@ struct Float8Options {
     int64_t sequences = 1;       // of a group; a divisor of the batch
     int64_t context_blocks = 1;  // a divisor of the sequence
     bool shares_scales = true;
+    bool gathers = false;         // weights cross data ranks as codes
+    bool weights_differ = false;  // what is read of weights is not what is kept, as of those that cross ranks as int8
 };
 
 ir::Program float8_products(ir::Program program, const Float8Options& options);

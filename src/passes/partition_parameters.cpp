@@ -18,6 +18,7 @@
 #include "passes/select_kernels.h"
 #include "passes/unit_routines.h"
 #include "passes/unit_states.h"
+#include "passes/weights_amax.h"
 
 namespace lockstep::passes {
 namespace {
@@ -94,15 +95,23 @@ AxisList data_shards(const mesh::Mesh& m, const ir::Parameter& p) {
 ir::Unit with_splits(ir::Unit like, const AxisList& shards, bool keeps_narrow) {
     for (AxisList* split : {&like.weights, &like.secondary, &like.gradients, &like.optimizer})
         *split = mesh::subtract(*split, shards);
+    if (is_float8(like.compute)) {  // each entry makes codes of the optimizer's weights
+        like.weights = like.optimizer, like.storage = like.master;
+        return like;
+    }
     // What is quantized for each gather is the master weights.
     const bool only_master = like.weights == like.optimizer && (!keeps_narrow || like.quantized_weights != 0);
     like.storage = only_master ? like.master : like.compute;
     return like;
 }
 
+// Elements of a cache line.
+int64_t in_a_line(Dtype type) { return kAlignmentBytes / bytes_of(type); }
+
 // Of the block's parameters whose type is the unit's, and which `data_axes` shard.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
-                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const PartitionOptions& options) {
+                   const ir::Unit& like, const AxisList& data_axes, const PartitionOptions& options) {
+    const int64_t multiple = std::max(options.pad_elements, in_a_line(like.compute));  // shards, too, begin on cache lines
     const bool meets_quantized = options.outer && options.outer->quantized;
     const bool meets_blocks = meets_quantized && options.outer->are_jobs;
     ir::Unit unit = with_splits(like, data_axes, !partial.empty() && options.keeps_narrow);
@@ -120,7 +129,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.shards = shards;
         s.decay = p.decay;
         int64_t begin = s.members.empty() ? 0 : s.members.back().begin + s.members.back().count;
-        if (!joined.contains(p.key)) begin = round_up(begin, kAlignmentBytes / bytes_of(p.dtype));
+        if (!joined.contains(p.key)) begin = round_up(begin, in_a_line(p.dtype));
         s.members.push_back({p.key, begin, ir::local_elements(program.mesh, p)});
     }
     for (auto& [key, s] : segments) {
@@ -211,10 +220,9 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.compute = options.compute;
     splits.master = options.master;
     splits.reduce = options.reduce;
-    const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
     splits.quantized_weights = options.quantized_weights, splits.quantized_gradients = options.quantized_gradients;
-    const int64_t multiple = std::max(options.pad_elements, line);
-    ir::Unit whole;  // what stays wide
+    ir::Unit codes = splits, whole;  // what crosses ranks in float8, and what stays wide
+    codes.compute = Dtype::F8E4M3, codes.quantized_weights = 0;
     whole.compute = whole.storage = whole.master = whole.reduce = options.master;
     for (const ir::Block& block : program.blocks) {
         const auto add = [&](const ir::Unit& like, const char* suffix) {
@@ -223,14 +231,16 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
                 if (p.block == block.name && p.dtype == like.compute) sharded_over.insert(data_shards(program.mesh, p));
             }
             for (const AxisList& axes : sharded_over) {
-                program.units.push_back(make_unit(program, block, partial, like, axes, multiple, options));
+                program.units.push_back(make_unit(program, block, partial, like, axes, options));
                 program.units.back().name = block.name + suffix + (axes.empty() ? "" : "." + program.mesh.text(axes));
             }
         };
         add(splits, "");
+        add(codes, ".f8");
         if (whole.compute != splits.compute) add(whole, ".wide");
     }
     for (Routine& r : program.routines) bind_to_units(program, r);
+    place_weights_amax(program);
 
     for (const ir::Unit& unit : program.units) add_unit_states(program, unit, options, type_of_sums(program, unit.name));
     if (trains) add_step_states(program);

@@ -108,6 +108,7 @@ private:
     }
     const ir::Unit& unit(UnitId id) const { return *units_[id]; }
     const Routine& of_unit(RoutineKind kind, UnitId id) const { return *of_unit_[id][static_cast<size_t>(kind)]; }
+    bool has(RoutineKind kind, UnitId id) const { return of_unit_[id][static_cast<size_t>(kind)] != nullptr; }
 
     // The units whose parameters, or gradients, a routine binds.
     std::vector<UnitId> units(const Routine& r, PortKind kind) const {
@@ -163,12 +164,11 @@ private:
         if (sends(r)) return send(run);
         for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
             const UnitInstance place = {u, instance_of(unit(u), run)};
+            if (has(RoutineKind::Fetch, u) && fetched_.insert(place).second)
+                call(of_unit(RoutineKind::Fetch, u), place.second, run.microbatch);
             if (!unit(u).is_gathered()) continue;
-            if (!gathered_.contains(place) && !still_gathered(unit(u), place.second)) {
-                if (unit(u).is_fetched() && fetched_.insert(place).second)
-                    call(of_unit(RoutineKind::Fetch, u), place.second, run.microbatch);
+            if (!gathered_.contains(place) && !still_gathered(unit(u), place.second))
                 call(of_unit(RoutineKind::Gather, u), place.second, run.microbatch);
-            }
             gathered_[place] = run.stage;
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);

@@ -13,6 +13,7 @@
 #include "passes/mean_of_islands.h"
 #include "passes/orthogonal_update.h"
 #include "passes/quantized_transport.h"
+#include "passes/weights_amax.h"
 
 namespace lockstep::passes {
 namespace {
@@ -41,11 +42,16 @@ std::vector<int64_t> padding_of(const ir::Segment& s) {
 class UnitRoutines {
 public:
     UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
-        : program_(program), mesh_(program.mesh), unit_(unit), options_(options), mirrored_(mirrored(program, unit)) {}
+        : program_(program),
+          mesh_(program.mesh),
+          unit_(unit),
+          options_(options),
+          mirrored_(mirrored(program, unit)),
+          amax_(program, unit) {}
 
     std::vector<Routine> reading() {
         std::vector<Routine> out;
-        if (unit_.is_fetched()) out.push_back(fetch());
+        if (unit_.is_fetched() || amax_.is_needed()) out.push_back(fetch());
         if (unit_.is_gathered()) {
             out.push_back(gather());
             out.push_back(free());
@@ -190,7 +196,9 @@ private:
         Routine r = start("fetch", ir::RoutineKind::Fetch);
         const AxisList over(unit_.weights.begin() + static_cast<long>(unit_.secondary.size()), unit_.weights.end());
         const auto weights = flat(r, StateRole::Weights, Access::Read);
-        gather_from(r, weights, flat(r, StateRole::Secondary, Access::Write), over, "a copy for the whole entry");
+        if (amax_.is_needed()) amax_.find(r, weights);
+        if (unit_.is_fetched())
+            gather_from(r, weights, flat(r, StateRole::Secondary, Access::Write), over, "a copy for the whole entry");
         return r;
     }
 
@@ -209,7 +217,8 @@ private:
         if (r.tensors[from[0]].dtype != unit_.compute) {
             const bool done = over.empty() && !quantizes;
             const auto narrow = done ? to : temporaries(r, "narrow", r.tensors[from[0]].placement.dims[0], unit_.compute);
-            cast(r, from, narrow, "forward and backward read a narrower type than is kept");
+            if (is_float8(unit_.compute)) amax_.cast(r, from, narrow);
+            else cast(r, from, narrow, "forward and backward read a narrower type than is kept");
             from = narrow;
         }
         if (quantizes) gather_quantized(r, unit_, from, to, over);
@@ -432,6 +441,7 @@ private:
     const ir::Unit& unit_;
     const PartitionOptions& options_;
     const Mirrored mirrored_;
+    const WeightsAmax amax_;
 };
 
 // The loss of this rank's tokens, on one of the ranks that have it; 0 on pipeline ranks without the last block.

@@ -87,9 +87,10 @@ Float8Lines float8_lines(const compile::Config& config) {
     if (compile::refusal_of(legal)) return out;
     const compile::Layout& l = std::get<compile::Layout>(legal);
     const int64_t n = l.scale_sequences;
-    out.line = fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}", layers.converted, layers.all,
+    out.line = fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}{}", layers.converted, layers.all,
                            l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
-                           n == 1 ? "a sequence" : fmt::format("{} sequences", n));
+                           n == 1 ? "a sequence" : fmt::format("{} sequences", n),
+                           float8->fsdp_gather && l.partition.states > 1 ? "; weights cross data ranks in 1 byte" : "");
     return out;
 }
 

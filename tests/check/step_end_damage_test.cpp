@@ -41,6 +41,13 @@ const Settings kTied = {{"model.tie_embeddings", "1"},
 const Settings kQuantized = kZero3 + Settings{{"partition.quantized_weights", "int8"}, {"partition.quantized_gradients", "int4"}};
 const Settings kSecondary = {
     {"parallelism.data_parallel_shard_degree", "4"}, {"partition.preset", "hpz"}, {"cluster.ranks_per_node", "2"}};
+// Weights that are cast to float8: from what forward gathers, and before they are gathered.
+const Settings kFloat8 = kTensor + Settings{{"model.converters", "quantize.linear.float8"},
+                                            {"model.dim", "16"},
+                                            {"model.head_dim", "16"},
+                                            {"model.ffn_dim", "32"},
+                                            {"training.mixed_precision_param", "bfloat16"}};
+const Settings kCodes = kFloat8 + Settings{{"quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}};
 const Settings kIslands = {{"parallelism.data_parallel_shard_degree", "2"},
                            {"fault_tolerance.enable", "true"},
                            {"fault_tolerance.semi_sync_method", "diloco"},
@@ -352,6 +359,85 @@ const EndDamage kEndDamages[] = {
      "leaves loss_scale in loss_scale, where the next loss scale belongs"},
     {"TheLossScaleIsNotSaved", kScaled, state(StateRole::LossScale, [](Program&, ir::State& s) { s.saved.clear(); }),
      "loss_scale: checkpoints call it '', not 'loss_scale'"},
+    {"ALargestSizeLacksAMember", kCodes,
+     in(RoutineKind::Fetch, "member_amax",
+        [](Program&, Routine&, Op& op) {
+            auto& ranges = std::get<std::vector<int64_t>>(op.attrs["ranges"]);
+            if (ranges.size() < 6) return false;
+            ranges.resize(ranges.size() - 3);
+            return true;
+        }),
+     "finds the largest size of other weights than share a scale"},
+    {"ALargestSizeIsOfOneRank", kCodes,
+     in(RoutineKind::Fetch, "all_reduce",
+        [](Program& p, Routine& r, Op& op) {
+            const Op whole = op;
+            drops(p, r, op);
+            for (size_t i = 0; i < whole.in.size(); ++i) {
+                Op one = whole;
+                one.in = {whole.in[i]}, one.out = {whole.out[i]};
+                r.ops.push_back(one);
+                becomes_copy(r.ops.back());
+            }
+            return true;
+        }),
+     "over"},
+    {"LargestSizesAreAddedUp", kCodes,
+     in(RoutineKind::Fetch, "all_reduce",
+        [](Program&, Routine& r, Op& op) {
+            for (const ir::TensorId t : op.in) r.tensors[static_cast<size_t>(t)].placement.reduce = ir::Reduce::Sum;
+            return true;
+        }),
+     "adds up the largest size of weights"},
+    {"ALargestSizeIsNotOfWhatIsRead", kFloat8,
+     in(RoutineKind::Fetch, "member_amax", [](Program&, Routine&, Op& op) { return op.attrs.erase("rounded") == 1; }),
+     "is of f32, and bf16 is read"},
+    {"ALargestSizeIsRoundedToAnotherType", kFloat8, in(RoutineKind::Fetch, "member_amax", sets("rounded", std::string("f16"))),
+     "is of f32, and bf16 is read"},
+    {"CodesAreScaledAsThoseOfOtherWeights", kCodes,
+     in(RoutineKind::Gather, "member_float8",
+        [](Program&, Routine&, Op& op) {
+            if (op.in.size() < 3) return false;
+            std::swap(op.in[1], op.in[2]);
+            return true;
+        }),
+     "by the largest size of weights of "},
+    {"AMemberIsNoCode", kCodes,
+     in(RoutineKind::Gather, "member_float8",
+        [](Program&, Routine&, Op& op) {
+            auto& ranges = std::get<std::vector<int64_t>>(op.attrs["ranges"]);
+            ranges.erase(ranges.begin(), ranges.begin() + 3);
+            return true;
+        }),
+     "casts other members than the segment has"},
+    {"LargestSizesAreNotFetched", kCodes,
+     [](Program& p) {
+         for (ir::Entry& e : p.entries) {
+             const auto fetches = [&](const ir::Call& c) {
+                 return p.routines[static_cast<size_t>(c.routine)].kind == RoutineKind::Fetch;
+             };
+             const auto call = std::find_if(e.calls.begin(), e.calls.end(), fetches);
+             if (call == e.calls.end()) continue;
+             const auto at = static_cast<int>(call - e.calls.begin());
+             e.calls.erase(call);
+             for (ir::Call& c : e.calls) {
+                 std::erase(c.waits, at);
+                 for (int& w : c.waits) w -= w > at ? 1 : 0;
+             }
+             return true;
+         }
+         return false;
+     },
+     "is read before anything is written there"},
+    {"TheForwardScalesByOtherWeights", kCodes,
+     in(RoutineKind::Forward, "float8_scale",
+        [](Program&, Routine& r, Op& op) {
+            Op* const other = next_like(r, op);
+            if (!other) return false;
+            std::swap(op.in, other->in);
+            return true;
+        }),
+     "not of w"},
     {"ACopyOfTheWeightsIsNotFetched", kSecondary, in(RoutineKind::Fetch, "all_gather", leaves_one_out), "is never written"},
 
     {"AMirrorsGradientIsAddedTwice", kTied,

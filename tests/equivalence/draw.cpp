@@ -247,6 +247,7 @@ private:
     void converter() {
         if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
         set("model.converters", "quantize.linear.float8");
+        set("quantize.linear.float8.enable_fsdp_float8_all_gather", apart() % 2 == 0 ? "true" : "false");
         set("model.dim", apart() % 2 == 0 ? 16 : 32);
         set("model.head_dim", 16);
         set("model.ffn_dim", 16 * tp_);

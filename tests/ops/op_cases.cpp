@@ -127,6 +127,40 @@ std::vector<OpCase> float8_cases() {
                 {name, "from_float8", {is_e4m3 ? codes(x) : gradients(x), scale(g.dims)}, {final_of(x)}, {}, g.split});
         }
     }
+    const auto ranges = [](std::vector<int64_t> triples) {
+        return std::pair<std::string, ir::Attr>("ranges", std::move(triples));
+    };
+    cases.push_back({"e4m3", "float8_scale", {scale("ffn")}, {final_of("ffn")}, {{"type", std::string("f8e4m3")}}, ""});
+    cases.push_back({"e5m2_power_of_two",
+                     "float8_scale",
+                     {scale("ffn")},
+                     {final_of("ffn")},
+                     {{"type", std::string("f8e5m2")}, {"power_of_two", int64_t{1}}},
+                     ""});
+    cases.push_back({"of_two_segments",
+                     "member_amax",
+                     {fixed("blocks"), fixed("blocks")},
+                     {final_of("")},
+                     {ranges({0, 0, 100, 0, 300, 700, 1, 5, 6})},
+                     ""});
+    cases.push_back({"rounded",
+                     "member_amax",
+                     {fixed("blocks")},
+                     {final_of("")},
+                     {ranges({0, 64, 768}), {"rounded", std::string("bf16")}},
+                     ""});
+    cases.push_back({"with_padding",
+                     "member_float8",
+                     {fixed("blocks"), scale("")},
+                     {{"blocks", -1, false, Dtype::F8E4M3}},
+                     {ranges({0, 1, 300, 0, 333, 700})},
+                     ""});
+    cases.push_back({"power_of_two",
+                     "member_float8",
+                     {fixed("blocks"), scale("")},
+                     {{"blocks", -1, false, Dtype::F8E4M3}},
+                     {ranges({0, 0, 768}), {"power_of_two", int64_t{1}}},
+                     ""});
     const auto product = [&](const char* name, std::vector<Operand> in, const std::string& out, const char* split = "",
                              const std::map<std::string, int64_t>& sizes = {}, const ir::Attrs& attrs = {}) {
         cases.push_back({name, "scaled_einsum", std::move(in), {final_of(out)}, attrs, split, sizes});

@@ -42,6 +42,12 @@ Strings saved(const ir::Program& p, const std::string& routine) {
 }
 bool has(const Strings& all, const std::string& one) { return std::find(all.begin(), all.end(), one) != all.end(); }
 
+std::string source(const ir::Program& p, const std::string& routine, const std::string& name) {
+    const ir::Routine& r = *p.routine(routine);
+    return r.tensors[static_cast<size_t>(r.find(name))].source;
+}
+bool is_amax(const ir::State& s) { return s.role == ir::StateRole::WeightsAmax; }
+
 TEST(Float8Products, ForwardIsInE4M3AndGradientsOfResultsInE5M2) {
     const ir::Program p = after("float8_products");
     EXPECT_EQ(op_line(p, "layer.forward", "ao"),
@@ -82,12 +88,33 @@ TEST(Float8Products, BackwardReadsCodesOfTheForward) {
 TEST(Float8Products, WhatMayBePackedSharesAScale) {
     const Settings cut = {{"parallelism.tensor_parallel_degree", "4"}};
     const ir::Program apart = after("float8_products", cut);
-    EXPECT_EQ(op_line(apart, "layer.forward", "wq.amax"), "wq.amax: f32[] = amax(wq, wk, wv)");
+    EXPECT_EQ(source(apart, "layer.forward", "wk.wq.wv.amax"), "wk+wq+wv");
     EXPECT_EQ(op_line(apart, "layer.forward", "wk.f8"),
-              "wk.f8: f8e4m3[kv_heads, head_dim, hidden]?; wk.scale: f32[] = to_float8(wk, wq.amax)");
+              "wk.f8: f8e4m3[kv_heads, head_dim, hidden]?; wk.scale: f32[] = to_float8(wk, wk.wq.wv.amax)");
     const ir::Program each = after("float8_products", cut + Settings{{"training.pack_products", "false"}});
-    EXPECT_EQ(op_line(each, "layer.forward", "wq.amax"), "wq.amax: f32[] = amax(wq)");
-    EXPECT_EQ(op_line(each, "layer.forward", "wk.amax"), "wk.amax: f32[] = amax(wk)");
+    EXPECT_EQ(source(each, "layer.forward", "wq.amax"), "wq");
+    EXPECT_EQ(source(each, "layer.forward", "wk.amax"), "wk");
+}
+
+// What is read of weights that cross ranks as int8 is known where they are read.
+TEST(Float8Products, WeightsThatDifferFromWhatIsKeptAreMeasuredWhereTheyAreRead) {
+    const ir::Program p = after("float8_products", {{"partition.quantized_weights", "int8"}});
+    EXPECT_EQ(op_line(p, "layer.forward", "wq.wk.wv.amax"), "wq.wk.wv.amax: f32[] = amax(wq.wk.wv)");
+    EXPECT_TRUE(p.states.end() == std::find_if(p.states.begin(), p.states.end(), is_amax));
+}
+
+// Parameters are codes; their scales come from the state.
+TEST(Float8Products, GatheredWeightsAreCodes) {
+    const ir::Program p = after("float8_products", {{"quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}});
+    for (const char* routine : {"layer.forward", "layer.backward"}) {
+        EXPECT_EQ(type_of(p, routine, "w2"), "f8e4m3[hidden, ffn]?");
+        EXPECT_EQ(op_line(p, routine, "w2.scale"), "w2.scale: f32[] = float8_scale(w2.amax) {type='f8e4m3'}");
+        EXPECT_EQ(count(p, routine, "float8_scale"), 4);
+    }
+    EXPECT_EQ(count(p, "layer.forward", "to_float8"), 4);  // rows
+    EXPECT_EQ(p.param("w2")->dtype, Dtype::F8E4M3);
+    EXPECT_EQ(p.param("ffn_norm")->dtype, Dtype::BF16);
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
 }
 
 TEST(Float8Products, GroupsAreOfSequencesAndPartsOfThem) {

@@ -34,6 +34,7 @@ void add_of_type(Registry& r) {
     add<QkvRope<T>, Rope<T>, Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
     add_blocks<AttentionBlock, AttentionBlockBackward, T>(r);
     add<Amax<T>, ToFloat8<T, F8E4M3>, ToFloat8<T, F8E5M2>, FromFloat8<T, F8E4M3>, FromFloat8<T, F8E5M2>>(r);
+    add<MemberAmax<T>, MemberFloat8<T>>(r);
     add<MaskPadding<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
 }
 
@@ -76,6 +77,7 @@ const Registry& cpu_kernels() {
         add_narrow<F16>(r);
         add_updates<Backend, float>(r);
         add_updates<Backend, Bf16>(r);
+        add<Float8Scale>(r);
         add_scaled<float>(r);
         add_scaled<Bf16>(r);
         add_scaled<F16>(r);

@@ -1,10 +1,11 @@
-// amax, to_float8, from_float8 and scaled_einsum: any groups, element by element. A float8 tensor that is float64 holds codes
+// The ops of ops/float8.cpp: any groups, element by element. A float8 tensor that is float64 holds codes
 // that are not rounded or clamped (meaning/).
 #include <cmath>
 
 #include "base/elements.h"
 #include "base/round.h"
 #include "kernels/float8_groups.h"
+#include "kernels/member_ranges.h"
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels::reference {
@@ -31,25 +32,61 @@ Made make_amax(const KernelContext& c) {
     });
 }
 
+// x scale, one product of x's own width.
+double scaled(double x, Dtype type, float scale) {
+    return type == Dtype::F64 ? x * static_cast<double>(scale) : static_cast<double>(static_cast<float>(x) * scale);
+}
+double inverse(float scale, Dtype type) {
+    return type == Dtype::F64 ? 1 / static_cast<double>(scale) : static_cast<double>(1 / scale);
+}
+
 Made make_to_float8(const KernelContext& c) {
     const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
-    const bool power_of_two = c.op.attrs.contains("power_of_two") && c.op.integer("power_of_two") != 0;
-    const auto scale = [power_of_two, amax = c.in(1).dtype, largest = largest_of(c.out(0).dtype)](
+    const auto scale = [power_of_two = rounds_to_power_of_two(c.op), amax = c.in(1).dtype, largest = largest_of(c.out(0).dtype)](
                            const KernelArgs& a, int64_t g) { return scale_of(element(a.in[1], amax, g), largest, power_of_two); };
     return kernel_from(
         [groups, scale, n = c.elements(c.in(0)), x = c.in(0).dtype, q = c.out(0).dtype, s = c.out(1).dtype](const KernelArgs& a) {
-            for (int64_t i = 0; i < n; ++i) {
-                const float by = scale(a, groups.of(i));
-                const double value = element(a.in[0], x, i);
-                const double product =
-                    x == Dtype::F64 ? value * static_cast<double>(by) : static_cast<double>(static_cast<float>(value) * by);
-                set_element(a.out[0], q, i, product);
-            }
-            for (int64_t g = 0; g < groups.count; ++g) {
-                const float by = scale(a, g);
-                set_element(a.out[1], s, g, s == Dtype::F64 ? 1 / static_cast<double>(by) : static_cast<double>(1 / by));
-            }
+            for (int64_t i = 0; i < n; ++i)
+                set_element(a.out[0], q, i, scaled(element(a.in[0], x, i), x, scale(a, groups.of(i))));
+            for (int64_t g = 0; g < groups.count; ++g) set_element(a.out[1], s, g, inverse(scale(a, g), s));
         });
+}
+
+Made make_float8_scale(const KernelContext& c) {
+    return kernel_from([n = c.elements(c.in(0)), type = c.in(0).dtype, power_of_two = rounds_to_power_of_two(c.op),
+                        largest = largest_of(dtype_from(c.op.text("type")).value())](const KernelArgs& a) {
+        for (int64_t i = 0; i < n; ++i)
+            set_element(a.out[0], type, i, inverse(scale_of(element(a.in[0], type, i), largest, power_of_two), type));
+    });
+}
+
+Made make_member_amax(const KernelContext& c) {
+    std::vector<Dtype> types;
+    for (size_t i = 0; i < c.op.in.size(); ++i) types.push_back(c.in(i).dtype);
+    const auto segment = [&](int64_t i) -> const ir::Tensor& { return c.in(static_cast<size_t>(i)); };
+    return kernel_from([types, ranges = member_ranges(c, segment), op = c.op, y = c.out(0).dtype](const KernelArgs& a) {
+        double most = 0;
+        for (const MemberRange& r : ranges) {
+            const auto which = static_cast<size_t>(r.which);
+            for (int64_t i = r.begin; i < r.end; ++i) {
+                const double size = std::abs(element(a.in[which], types[which], i));
+                if (size > most || std::isnan(size)) most = size;
+            }
+        }
+        set_element(a.out[0], y, 0, rounded_as(op, most));
+    });
+}
+
+Made make_member_float8(const KernelContext& c) {
+    const auto segment = [&](int64_t) -> const ir::Tensor& { return c.in(0); };
+    return kernel_from([ranges = member_ranges(c, segment), n = c.elements(c.in(0)), power_of_two = rounds_to_power_of_two(c.op),
+                        x = c.in(0).dtype, amax = c.in(1).dtype, q = c.out(0).dtype](const KernelArgs& a) {
+        for (int64_t i = 0; i < n; ++i) set_element(a.out[0], q, i, 0);
+        for (const MemberRange& r : ranges) {
+            const float scale = scale_of(element(a.in[static_cast<size_t>(r.which + 1)], amax, 0), largest_of(q), power_of_two);
+            for (int64_t i = r.begin; i < r.end; ++i) set_element(a.out[0], q, i, scaled(element(a.in[0], x, i), x, scale));
+        }
+    });
 }
 
 Made make_from_float8(const KernelContext& c) {
@@ -123,6 +160,11 @@ void add_float8(std::vector<Registered>& all) {
     };
     add.template operator()<Dtype::F32>(ir::kAmax, make_amax);
     add.template operator()<Dtype::F64>(ir::kAmax, make_amax);
+    add.template operator()<Dtype::F32>(ir::kFloat8Scale, make_float8_scale);
+    add.template operator()<Dtype::F64>(ir::kFloat8Scale, make_float8_scale);
+    add.template operator()<Dtype::F32>(ir::kMemberAmax, make_member_amax);
+    add.template operator()<Dtype::F64>(ir::kMemberAmax, make_member_amax);
+    add.template operator()<Dtype::F8E4M3>(ir::kMemberFloat8, make_member_float8);
     add.template operator()<Dtype::F8E4M3>(ir::kToFloat8, make_to_float8);
     add.template operator()<Dtype::F8E5M2>(ir::kToFloat8, make_to_float8);
     add.template operator()<Dtype::F64>(ir::kToFloat8, make_to_float8);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/registry/products.h"
 #include "kernels/cpu/scaled_matmul.h"
 #include "kernels/float8_groups.h"
+#include "kernels/member_ranges.h"
 
 namespace lockstep::kernels::registry {
 
@@ -68,7 +69,7 @@ struct ToFloat8 {
     using Types = std::tuple<Q, float>(T, float);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
-        const bool power_of_two = c.op.attrs.contains("power_of_two") && c.op.integer("power_of_two") != 0;
+        const bool power_of_two = rounds_to_power_of_two(c.op);
         return kernel_from([groups, run = groups.run(), power_of_two, n = c.elements(c.in(0))](const KernelArgs& k) {
             const T* const x = in<T>(k, 0);
             const float* const amax = in(k, 1);
@@ -98,6 +99,73 @@ struct FromFloat8 {
                 for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
                     cpu::run_from_float8(count, q + first, s[group], x + first);
                 });
+            });
+        });
+    }
+};
+
+struct Float8Scale {
+    static constexpr Family kFamily{"float8_scale", "float8_scale"};
+    using Types = float(float);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([n = c.elements(c.in(0)), largest = largest_of(dtype_from(c.op.text("type")).value()),
+                            power_of_two = rounds_to_power_of_two(c.op)](const KernelArgs& k) {
+            for (int64_t i = 0; i < n; ++i) out(k, 0)[i] = 1 / scale_of(in(k, 0)[i], largest, power_of_two);
+        });
+    }
+};
+
+template <class T>
+struct MemberAmax {
+    static constexpr Family kFamily{"member_amax", "member_amax"};
+    using Types = float(T);
+    static int64_t workspace_bytes(const KernelContext& c) { return c.threads * 4; }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const auto segment = [&](int64_t i) -> const ir::Tensor& { return c.in(static_cast<size_t>(i)); };
+        return kernel_from([ranges = member_ranges(c, segment), op = c.op](const KernelArgs& k) {
+            auto* const found = static_cast<uint32_t*>(k.workspace);
+            int64_t made = 1;
+            k.queue.pool().parallel([&](int thread, int threads) {
+                uint32_t most = 0;
+                for (const MemberRange& r : ranges) {
+                    const Range mine = split(r.end - r.begin, threads, thread, 16);
+                    const T* const x = in<T>(k, static_cast<int>(r.which)) + r.begin;
+                    most = std::max(most, cpu::largest_size(mine.end - mine.begin, x + mine.begin));
+                }
+                found[thread] = most;
+                if (thread == 0) made = threads;
+            });
+            const uint32_t most = *std::max_element(found, found + made);
+            *out(k, 0) = static_cast<float>(rounded_as(op, std::bit_cast<float>(most)));
+        });
+    }
+};
+
+template <class T>
+struct MemberFloat8 {
+    static constexpr Family kFamily{"member_float8", "member_float8"};
+    using Types = F8E4M3(T, float);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const auto segment = [&](int64_t) -> const ir::Tensor& { return c.in(0); };
+        return kernel_from([ranges = member_ranges(c, segment), n = c.elements(c.in(0)),
+                            power_of_two = rounds_to_power_of_two(c.op)](const KernelArgs& k) {
+            const T* const x = in<T>(k, 0);
+            F8E4M3* const q = out<F8E4M3>(k, 0);
+            k.queue.pool().parallel([&](int thread, int threads) {
+                const Range mine = split(n, threads, thread, 64);
+                int64_t at = mine.begin;
+                const auto clear = [&](int64_t end) {
+                    if (end > at) std::memset(static_cast<void*>(q + at), 0, static_cast<size_t>(end - at));
+                };
+                for (const MemberRange& r : ranges) {
+                    const int64_t begin = std::max(r.begin, mine.begin), end = std::min(r.end, mine.end);
+                    if (begin >= end) continue;
+                    clear(begin);
+                    const float scale = scale_of(*in(k, static_cast<int>(r.which) + 1), F8E4M3::kLargest, power_of_two);
+                    cpu::run_to_float8(end - begin, x + begin, scale, q + begin);
+                    at = end;
+                }
+                clear(mine.end);
             });
         });
     }
