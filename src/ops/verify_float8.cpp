@@ -102,12 +102,18 @@ private:
         return tensor(t).port >= 0 && r_.ports[static_cast<size_t>(tensor(t).port)].kind == ir::PortKind::Params;
     }
 
-    // Codes that come as weights have the scale that the state of the block gives.
+    bool is_saved(TensorId t) const {
+        return tensor(t).port >= 0 && r_.ports[static_cast<size_t>(tensor(t).port)].kind == ir::PortKind::Frame;
+    }
+
+    // Codes that come as weights have the scale that the state of the block gives. What another part of the routine has made
+    // cannot be followed.
     void scales_are_of_weights(const Op& op) {
         for (const size_t i : {0, 1}) {
             const TensorId weights = source(op.in[i]), scale = source(op.in[i + 2]);
             if (!are_weights(weights)) continue;
             const Op* maker = made(scale).op;
+            if (!maker && tensor(scale).port >= 0) continue;
             if (!maker || maker->kind != ir::kFloat8Scale || maker->text("type") != name_of(tensor(weights).dtype))
                 return fail(op, fmt::format("{} is not the scale of {}", tensor(op.in[i + 2]).name, tensor(weights).name));
             is_of_weights(op, source(maker->in[0]), weights);
@@ -122,7 +128,9 @@ private:
         while (const Op* maker = made_before(t, last)) {
             if (maker->kind == ir::kAmax) {
                 const TensorId x = source(op.in[0]);
-                if (std::none_of(maker->in.begin(), maker->in.end(), [&](TensorId of) { return source(of) == x; }))
+                // What is saved and what is computed again have two names.
+                const auto is_of = [&](TensorId of) { return source(of) == x || is_saved(source(of)) || is_saved(x); };
+                if (std::none_of(maker->in.begin(), maker->in.end(), is_of))
                     fail(op, fmt::format("{} is of {}, not of {}", tensor(op.in[1]).name, tensor(maker->in[0]).name,
                                          tensor(op.in[0]).name));
                 return;

@@ -101,7 +101,10 @@ Found wrong_blocks(const ir::Program& p, const Routine& r, const Op& op) {
     const auto dim = static_cast<size_t>(op.integer("dim"));
     const bool takes = op.kind == ir::kBlock;
     const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
-    if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
+    // Of groups that are as large as what a rank has, each block is in the rank's own.
+    const ir::Dim &all = r.dims[static_cast<size_t>(whole.dims[dim])], &one = r.dims[static_cast<size_t>(block.dims[dim])];
+    const bool is_in_a_group = takes && all.of >= 0 && all.size == one.size && all.size == p.mesh.size(whole.placement.dims[dim]);
+    if (all.size != members * one.size && !is_in_a_group) return wrong("a rank has not one block");
     if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
     if (takes && op.integer("shift") >= members) return wrong("it is shifted by more ranks than there are");
     for (TensorId t : takes ? op.out : op.in) {

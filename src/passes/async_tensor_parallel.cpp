@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -28,6 +30,7 @@ bool is_aside(const Op& op) { return op.attrs.contains("aside"); }
 class Cutter {
 public:
     Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
+        gather_scales_first();
         made_by_.assign(r.tensors.size(), -1);
         readers_.resize(r.tensors.size());
         for (size_t i = 0; i < old_.size(); ++i) {
@@ -64,6 +67,27 @@ private:
         std::vector<TensorId> arrived;
     };
 
+    // Scales are few: where they are gathered as their codes are, each product in blocks finds them all.
+    void gather_scales_first() {
+        const auto made_with = [&](TensorId codes) -> TensorId {
+            for (const Op& op : old_) {
+                if (op.kind == ir::kToFloat8 && op.out[0] == codes) return op.out[1];
+            }
+            return -1;
+        };
+        for (size_t i = 0; i < old_.size(); ++i) {
+            if (!ir::is_collective(old_[i], mesh::Collective::AllGather)) continue;
+            const TensorId scale = made_with(old_[i].in[0]);
+            const auto gathers = [&](const Op& op) {
+                return ir::is_collective(op, mesh::Collective::AllGather) && op.in == std::vector<TensorId>{scale};
+            };
+            const auto at = old_.begin() + static_cast<long>(i), found = std::find_if(at, old_.end(), gathers);
+            if (scale < 0 || found == old_.end()) continue;
+            std::rotate(at, found, found + 1);
+            ++i;
+        }
+    }
+
     // The op, or what has taken its place, is at or before the op `by` of the old list.
     // Values of ports are there from the start.
     bool is_there(TensorId t, int by) const {
@@ -71,10 +95,25 @@ private:
         return maker < 0 || moved_to_[static_cast<size_t>(maker)] < by;
     }
 
-    // Does each row of the result, along `dim`, come from the same row of one operand?
-    bool is_by_rows(const Op& op, DimId dim) const {
-        if (op.kind != ir::kEinsum || !ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
+    // Does each row of the result, along `dim`, come from the same row of one factor, with the scale of its block?
+    bool is_by_rows(const Op& op, DimId dim, int64_t members) const {
+        if (op.kind != ir::kEinsum && op.kind != ir::kScaledEinsum) return false;
+        if (!ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
+        for (const TensorId scale : op.in | std::views::drop(2)) {
+            const std::optional<size_t> at = groups_of(scale, dim);
+            if (at && groups_here(scale, *at) > 1 && groups_here(scale, *at) % members != 0) return false;
+        }
         return has(r_.tensors[op.in[0]].dims, dim) != has(r_.tensors[op.in[1]].dims, dim);
+    }
+    // Where a scale has groups of the dim's elements, and how many a rank has.
+    std::optional<size_t> groups_of(TensorId scale, DimId dim) const {
+        const std::vector<DimId>& dims = r_.tensors[scale].dims;
+        const auto at =
+            std::find_if(dims.begin(), dims.end(), [&](DimId d) { return r_.dims[static_cast<size_t>(d)].of == dim; });
+        return at == dims.end() ? std::nullopt : std::optional(static_cast<size_t>(at - dims.begin()));
+    }
+    int64_t groups_here(TensorId scale, size_t at) const {
+        return ir::local_size(mesh_, r_, r_.tensors[scale], static_cast<int>(at));
     }
 
     bool is_cut_by(const Op& op, mesh::Collective kind) const {
@@ -88,9 +127,13 @@ private:
         std::vector<size_t> products;
         for (size_t reader : readers_[static_cast<size_t>(op.out[0])]) {
             const Op& product = old_[reader];
-            if (!is_by_rows(product, dim_of(op)) || !product.accumulate.empty()) continue;
-            const TensorId other = product.in[product.in[0] == op.out[0] ? 1 : 0];
-            if (other != op.out[0] && is_there(other, static_cast<int>(i))) products.push_back(reader);
+            if (!is_by_rows(product, dim_of(op), mesh_.size(op.group)) || !product.accumulate.empty()) continue;
+            const auto is_whole = [&](TensorId t) { return t == op.out[0]; };
+            const bool others_are_there = std::all_of(product.in.begin(), product.in.end(), [&](TensorId t) {
+                return is_whole(t) || is_there(t, static_cast<int>(i));
+            });
+            if (std::count_if(product.in.begin(), product.in.end(), is_whole) == 1 && others_are_there)
+                products.push_back(reader);
         }
         if (products.empty()) return;
         for (size_t p : products) replaced_.insert(p), moved_to_[p] = static_cast<int>(i);
@@ -117,7 +160,7 @@ private:
         s.cone.insert(at);
         if (ops::rule(op.kind).sharding.linear_in_all_together)
             return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, scatter, at, dim, s); });
-        if (!is_by_rows(op, dim)) return false;
+        if (!is_by_rows(op, dim, mesh_.size(scatter.group))) return false;
         for (TensorId in : op.in) {
             // Each rank has another block of it, and none would hold their sum.
             if (mesh::meet(r_.tensors[in].placement.partial, scatter.group)) return false;
@@ -151,6 +194,33 @@ private:
         const int64_t size = r_.dims[static_cast<size_t>(dim)].size / members;
         r_.dims.push_back({name, size, size});
         return static_cast<DimId>(r_.dims.size() - 1);
+    }
+
+    // The rows of a block of what is whole here. The block is that of the rank `shift` behind this one.
+    TensorId rows_of_block(const Op& like, TensorId of, DimId dim, int64_t i, int64_t shift) {
+        const TensorId t = make_block(numbered(r_.tensors[of].name, i), of, dim, like.group);
+        emit(like, ir::kBlock, {of}, t, {{"dim", position(r_.tensors[of].dims, dim)}, {"shift", shift}});
+        return t;
+    }
+    // The scale of a block, which is that of the rank `shift` behind this one.
+    TensorId scale_of_block(const Op& like, TensorId scale, DimId dim, int64_t i, int64_t shift) {
+        const size_t at = *groups_of(scale, dim);
+        const int64_t members = mesh_.size(like.group), here = groups_here(scale, at);
+        const DimId whole = r_.tensors[scale].dims[at], fine = block_of(dim, members);
+        const std::string name = fmt::format("{}.block{}", r_.dims[static_cast<size_t>(whole)].name, members);
+        DimId block = r_.dim(name);
+        if (block < 0) {
+            ir::Dim groups = r_.dims[static_cast<size_t>(whole)];
+            groups.name = name, groups.of = fine;
+            if (here == 1) groups.each /= members;  // a rank has one group, and so has each of its blocks
+            else groups.size /= members, groups.valid = groups.size;
+            r_.dims.push_back(std::move(groups));
+            block = static_cast<DimId>(r_.dims.size() - 1);
+        }
+        const TensorId t = make(numbered(r_.tensors[scale].name, i), r_.tensors[scale]);
+        r_.tensors[t].dims[at] = block;
+        emit(like, ir::kBlock, {scale}, t, {{"dim", static_cast<int64_t>(at)}, {"shift", shift}});
+        return t;
     }
 
     Op& emit(const Op& like, std::string_view kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs) {
@@ -200,7 +270,16 @@ private:
         for (int64_t i = 0; i < members; ++i) {
             const TensorId block = block_of_rolled(i);
             blocks.push_back(block);
-            for (size_t p : products) results[p].push_back(on_blocks(old_[p], {{whole, block}}, dim, gather.group, i));
+            std::map<TensorId, TensorId> now = {{whole, block}};
+            const int64_t shift = (members - i) % members;
+            for (size_t p : products) {
+                for (const TensorId t : old_[p].in) {
+                    if (now.contains(t)) continue;
+                    if (groups_of(t, dim)) now[t] = scale_of_block(gather, t, dim, i, shift);
+                    else if (has(r_.tensors[t].dims, dim)) now[t] = rows_of_block(gather, t, dim, i, shift);
+                }
+                results[p].push_back(on_blocks(old_[p], now, dim, gather.group, i));
+            }
             if (i + 1 < members) permute(i + 2);
         }
         for (size_t p : products) {
@@ -231,9 +310,9 @@ private:
                     for (TensorId t : old_[c].in) {
                         const int maker = made_by_[static_cast<size_t>(t)];
                         const bool inside = maker >= 0 && s.cone.contains(static_cast<size_t>(maker));
-                        if (inside || blocks.contains(t) || !has(r_.tensors[t].dims, dim)) continue;
-                        blocks[t] = make_block(numbered(r_.tensors[t].name, i), t, dim, scatter.group);
-                        emit(scatter, ir::kBlock, {t}, blocks[t], {{"dim", position(r_.tensors[t].dims, dim)}, {"shift", i}});
+                        if (inside || blocks.contains(t)) continue;
+                        if (groups_of(t, dim)) blocks[t] = scale_of_block(scatter, t, dim, i, i);
+                        else if (has(r_.tensors[t].dims, dim)) blocks[t] = rows_of_block(scatter, t, dim, i, i);
                     }
                 }
                 for (size_t c : s.cone) blocks[old_[c].out[0]] = on_blocks(old_[c], blocks, dim, scatter.group, i);

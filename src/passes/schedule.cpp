@@ -41,6 +41,7 @@ public:
                 if (r.unit == u->name && r.entry == ir::EntryKind::Train && !first) first = &r;
             }
         }
+        for (const Routine& r : p_.routines) fetched_for_.push_back(units_that_fill(r));
     }
 
     void run() {
@@ -121,6 +122,19 @@ private:
         return out;
     }
 
+    // The units whose fetch writes a state that the routine reads, besides those of its parameters.
+    std::vector<UnitId> units_that_fill(const Routine& r) const {
+        std::vector<UnitId> out;
+        for (UnitId u = 0; !r.block.empty() && u < units_.size(); ++u) {
+            if (!has(RoutineKind::Fetch, u)) continue;
+            const std::vector<ir::Port>& written = of_unit(RoutineKind::Fetch, u).ports;
+            if (std::any_of(written.begin(), written.end(),
+                            [&](const ir::Port& p) { return p.access != ir::Access::Read && r.port_of_state(p.state) >= 0; }))
+                out.push_back(u);
+        }
+        return out;
+    }
+
     // A routine that a step of the row runs, for a stage.
     struct Run {
         const Routine* routine;
@@ -162,10 +176,15 @@ private:
     void compute(const Run& run) {
         const Routine& r = *run.routine;
         if (sends(r)) return send(run);
-        for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
+        const auto fetch = [&](UnitId u) {
             const UnitInstance place = {u, instance_of(unit(u), run)};
             if (has(RoutineKind::Fetch, u) && fetched_.insert(place).second)
                 call(of_unit(RoutineKind::Fetch, u), place.second, run.microbatch);
+        };
+        for (const UnitId u : fetched_for_[static_cast<size_t>(index_of(r))]) fetch(u);
+        for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
+            fetch(u);
+            const UnitInstance place = {u, instance_of(unit(u), run)};
             if (!unit(u).is_gathered()) continue;
             if (!gathered_.contains(place) && !still_gathered(unit(u), place.second))
                 call(of_unit(RoutineKind::Gather, u), place.second, run.microbatch);
@@ -402,6 +421,7 @@ private:
     const std::vector<const ir::Unit*> units_;                            // by UnitId
     std::vector<std::array<const Routine*, ir::kRoutineKinds>> of_unit_;  // the first of each kind
     std::vector<std::vector<UnitId>> params_of_, gradients_of_;           // by routine: units that it binds
+    std::vector<std::vector<UnitId>> fetched_for_;                        // by routine: units that fill a state for it
     std::map<std::string_view, std::vector<const Routine*>> of_block_;    // of this entry
     ir::Entry entry_;
     std::map<int64_t, std::deque<Run>> sent_;   // by peer: what is not awaited yet

@@ -125,6 +125,26 @@ TEST(Traffic, OfContextRanksIsExact) {
     }
 }
 
+// Weights that cross hosts as codes, and what is reduced for their scales.
+TEST(Traffic, OfWeightsInFloat8IsWhatLeavesHosts) {
+    for (const char* preset : {"zero3", "zero1", "hpz"}) {
+        compile::Recipe r = recipe_with("data_parallel_shard_degree = 4\n[cluster]\nranks_per_node = 2\n");
+        r.set("partition.preset", preset);
+        r.set("model.converters", "quantize.linear.float8");
+        const mesh::Topology topology = {{0, 0, 1, 1}, 1};
+        double planned[2];
+        for (const int gathers : {0, 1}) {
+            r.set("quantize.linear.float8.enable_fsdp_float8_all_gather", gathers == 1 ? "true" : "false");
+            const compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
+            planned[gathers] = compile::bytes_by_host(compiled, topology).at(0);
+            const Bytes sent = sent_in_a_step(r, compiled, topology.host_of_rank, &comm::test::Network::left_host_bytes);
+            ASSERT_EQ(sent.size(), 4u);
+            EXPECT_NEAR(static_cast<double>(sent[0] + sent[1]), planned[gathers], 0.02 * planned[gathers]) << preset;
+        }
+        EXPECT_LT(planned[1], 0.9 * planned[0]) << preset;
+    }
+}
+
 // What all stages meet in is in every stage's program, and sent once.
 TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
     const compile::Recipe r = recipe_with("pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/text.h"
+#include "ops/verify.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
 
@@ -138,6 +139,34 @@ TEST(Float8Products, TensorParallelismCarriesCodes) {
     EXPECT_EQ(op_line(p, "layer.forward", "n1.amax.ar"), "n1.amax.ar: f32[batch.g, seq.g] = all_reduce(n1.amax) over tp");
     EXPECT_EQ(type_of(p, "layer.forward", "n1.amax"), "f32[batch.g, seq.g] partial max tp");
     for (const std::string& c : collectives(p, "layer.forward")) EXPECT_EQ(c.find("all_gather(n1)"), std::string::npos) << c;
+}
+
+// Blocks of codes travel beside products. Each block is scaled as the rank that has its tokens scaled it: by the scale of all,
+// or by its own.
+TEST(Float8Products, AsynchronousTensorParallelismCutsProducts) {
+    const Settings async = {{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.enable_async_tensor_parallel", "true"}};
+    for (const char* blocks : {"1", "2"}) {
+        const ir::Program p = after("async_tensor_parallel", async + Settings{{"quantize.scale_context_blocks", blocks}});
+        const auto line = [&](const std::string& result) {
+            for (const ir::Routine& r : p.routines) {
+                if (r.block != "layer" || r.kind != ir::RoutineKind::Forward) continue;
+                if (std::string found = op_line(p, r.name, result); !found.empty()) return found;
+            }
+            return std::string();
+        };
+        const bool is_one = std::string(blocks) == "1";
+        const std::string scale = is_one ? "n2.scale" : "n2.scale.ag";
+        EXPECT_NE(line("n2.f8.ag.from.1").find("= permute(n2.f8) {by=1} over tp"), std::string::npos);
+        EXPECT_NE(line("gate_up.1").find("scaled_einsum(n2.f8.ag.1, w1.w3.f8, " + scale + ".1, w1.w3.scale)"), std::string::npos)
+            << line("gate_up.1");
+        EXPECT_NE(line(scale + ".1").find("= block(" + scale + ") {dim=1, shift=1} over tp"), std::string::npos);
+        EXPECT_NE(line("mlp.0").find("scaled_einsum(act.f8.0, w2.f8, act.scale.0, w2.scale)"), std::string::npos);
+        const ir::Routine& r = *p.routine("layer.forward");
+        const ir::Dim& groups = r.dims[static_cast<size_t>(r.dim("seq.g.block2"))];
+        EXPECT_EQ(groups.size, 1);
+        EXPECT_EQ(r.dims[static_cast<size_t>(groups.of)].name, "seq.block2");
+        EXPECT_FALSE(ops::verify(p)) << ops::verify(p)->message;
+    }
 }
 
 TEST(Float8Products, WithoutConvertersNothingChanges) {

@@ -108,6 +108,45 @@ TEST(WeightsAmax, AreFoundOnceAnEntry) {
     }
 }
 
+// Of a layer of Llama 3 8B: 218,103,808 parameters in a byte each, and two norms of 4,096 in two.
+TEST(WeightsAmax, ALayerOf8BIsGatheredInHalfTheBytes) {
+    const auto program = [](const Settings& more) {
+        compile::Recipe r;
+        for (const auto& [key, value] : Settings{{"model.name", "llama3"},
+                                                 {"model.flavor", "8B"},
+                                                 {"model.n_layers", "2"},
+                                                 {"training.dataset", "synthetic"},
+                                                 {"training.seq_len", "1024"},
+                                                 {"training.mixed_precision_param", "bfloat16"},
+                                                 {"parallelism.data_parallel_shard_degree", "8"}})
+            r.set(key, value);
+        for (const auto& [key, value] : more) r.set(key, value);
+        return compile_recipe(r, Backend::Cpu).programs.at(0);
+    };
+    const auto gathered_bytes = [](const ir::Program& p) {
+        int64_t bytes = 0;
+        for (const ir::Routine& r : p.routines) {
+            if (r.kind != ir::RoutineKind::Gather || !r.unit.starts_with("layer")) continue;
+            for (const ir::Op& op : r.ops) {
+                if (!ir::is_collective(op, mesh::Collective::AllGather)) continue;
+                for (const ir::TensorId t : op.out) bytes += ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(t)]);
+            }
+        }
+        return bytes;
+    };
+    const Settings converted = {{"model.converters", "quantize.linear.float8"}, kGathers[0]};
+    EXPECT_EQ(gathered_bytes(program({})), 436224000);
+    EXPECT_EQ(gathered_bytes(program(converted)), 218120192);
+    // With ZeRO-1 a rank has all weights in a byte each through a step.
+    Settings resident = converted;
+    resident.emplace_back("partition.preset", "zero1");
+    const ir::Program p = program(resident);
+    const ir::StateId copy = p.state(ir::StateRole::Secondary, "layer.f8");
+    int64_t bytes = 0;
+    for (const ir::Buffer& b : p.buffers) bytes += b.state == copy ? b.bytes : 0;
+    EXPECT_EQ(bytes, 2 * 218103808);
+}
+
 // On four ranks with a shard each: the largest size of each group, and codes as one rank makes them.
 TEST(WeightsAmax, RanksLookAtTheirShards) {
     const ir::Program p = ir::parse(R"(mesh dp_replicate=1 dp_shard=4 cp=1 tp=1 dp_shard:(1)4
