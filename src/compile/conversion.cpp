@@ -185,8 +185,6 @@ constexpr Absent kAbsent[] = {
      [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
     {{kGather, "all-gathers in float8"},
      [](const Config& c) { return asks_float8(c) && c.linear_float8.enable_fsdp_float8_all_gather; }},
-    {{kFloat8Recipe, "float8 with a scale for each row"},
-     [](const Config& c) { return asks_float8(c, Float8Name::Rowwise) || asks_float8(c, Float8Name::RowwiseWithGwHp); }},
     {{kFloat8Recipe, "float8 with a scale for each block"},
      [](const Config& c) { return asks_float8(c, Float8Name::Blockwise); }},
     {{kMxRecipe, "4-bit types"},

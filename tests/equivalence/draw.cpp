@@ -247,6 +247,8 @@ private:
     void converter() {
         if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
         set("model.converters", "quantize.linear.float8");
+        constexpr std::array kRecipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+        set("quantize.linear.float8.recipe_name", std::string(kRecipes.at(apart() % kRecipes.size())));
         set("model.dim", apart() % 2 == 0 ? 16 : 32);
         set("model.head_dim", 16);
         set("model.ffn_dim", 16 * tp_);
