@@ -11,18 +11,19 @@
 
 namespace lockstep {
 
-enum class Dtype { F32, F64, I32, BF16, F16, I8, F8E4M3, F8E5M2 };
-inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::I32,    Dtype::BF16,
-                                    Dtype::F16, Dtype::I8,  Dtype::F8E4M3, Dtype::F8E5M2};
+enum class Dtype { F32, F64, I32, BF16, F16, I8, F8E4M3, F8E5M2, E8M0 };
+inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64,    Dtype::I32,    Dtype::BF16, Dtype::F16,
+                                    Dtype::I8,  Dtype::F8E4M3, Dtype::F8E5M2, Dtype::E8M0};
 
 struct DtypeTraits {
     std::string_view name;       // in program text
     std::string_view file_name;  // in safetensors
     std::string_view long_name;  // in recipes, as PyTorch has it
     int64_t bytes;
-    // Of floats, those in which sums are taken, and those in which none is. Float8: codes of a tensor that has a
-    // scale. ops/float8.cpp says which ops make and read them; all others only move them.
-    enum class Kind { Integer, Wide, Narrow, Float8 } kind;
+    // Of floats, those in which sums are taken, and those in which none is. Float8: codes of a tensor that has
+    // scales. Scale: such scales, where they are powers of two. ops/float8.cpp says which ops make and read both; all others
+    // only move them.
+    enum class Kind { Integer, Wide, Narrow, Float8, Scale } kind;
     int least_exponent;  // of a float: its smallest positive value is 2 to this power
 };
 
@@ -38,6 +39,7 @@ constexpr DtypeTraits traits_of(Dtype t) {
         case Dtype::I8: return {"i8", "I8", "int8", 1, Integer, 0};
         case Dtype::F8E4M3: return {"f8e4m3", "F8_E4M3", "float8_e4m3fn", 1, Float8, -9};
         case Dtype::F8E5M2: return {"f8e5m2", "F8_E5M2", "float8_e5m2", 1, Float8, -16};
+        case Dtype::E8M0: return {"e8m0", "F8_E8M0", "float8_e8m0fnu", 1, Scale, -127};
     }
     throw std::logic_error("an element type without traits");
 }
@@ -49,6 +51,8 @@ constexpr bool is_narrow(Dtype t) { return traits_of(t).kind == DtypeTraits::Kin
 constexpr bool is_wide(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Wide; }
 constexpr bool is_float(Dtype t) { return is_narrow(t) || is_wide(t); }  // in which ops compute
 constexpr bool is_float8(Dtype t) { return traits_of(t).kind == DtypeTraits::Kind::Float8; }
+// Codes, or scales of codes: each is worth something with the other only, and nothing sums them.
+constexpr bool is_coded(Dtype t) { return is_float8(t) || traits_of(t).kind == DtypeTraits::Kind::Scale; }
 
 // Of kDtypes those for which `is` holds, in their order.
 template <bool (*is)(Dtype)>

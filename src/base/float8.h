@@ -3,6 +3,7 @@
 // nearest, ties to even; NaN stays NaN, and an infinity becomes the largest value. Reads are exact. All of it is inlined always,
 // so that sources compiled for one instruction set may use it. No conversion makes a float below 2^-126: processors that flush
 // those to zero give the same results.
+// E8M0 stores the scales of blocks (OCP Microscaling Formats 1.0): one power of two, or NaN.
 #pragma once
 
 #include <bit>
@@ -64,6 +65,50 @@ private:
 using F8E4M3 = Float8<4, 3>;
 using F8E5M2 = Float8<5, 2>;
 static_assert(sizeof(F8E4M3) == 1 && sizeof(F8E5M2) == 1);
+
+// 2^(bits - 127), or NaN where all bits are set.
+struct E8M0 {
+    static constexpr uint8_t kNan = 255;
+
+    uint8_t bits;
+
+    E8M0() = default;
+    // What is no power of two is rounded down to one; beyond 2^-127 and 2^127 to those. Of what is not positive and finite: NaN.
+    LOCKSTEP_ALWAYS_INLINE constexpr explicit E8M0(double x) : bits(power_of(x)) {}
+    LOCKSTEP_ALWAYS_INLINE constexpr explicit E8M0(float x) : E8M0(static_cast<double>(x)) {}
+    LOCKSTEP_ALWAYS_INLINE constexpr operator float() const { return power(bits); }
+    // By what values are multiplied that get this scale.
+    LOCKSTEP_ALWAYS_INLINE constexpr float reciprocal() const { return power(bits == kNan ? 255u : 254u - bits); }
+
+private:
+    LOCKSTEP_ALWAYS_INLINE static constexpr float power(uint32_t bits) {
+        const uint32_t u = bits == kNan ? 0x7fc00000u : bits << 23;
+        return std::bit_cast<float>(bits == 0 ? 0x00400000u : u);
+    }
+    LOCKSTEP_ALWAYS_INLINE static constexpr uint8_t power_of(double x) {
+        const uint64_t u = std::bit_cast<uint64_t>(x);
+        if (u == 0 || u >= 0x7ff0000000000000u) return kNan;
+        const int64_t power = static_cast<int64_t>(u >> 52) - 1023 + 127;
+        return static_cast<uint8_t>(power < 0 ? 0 : power > 254 ? 254 : power);
+    }
+};
+static_assert(sizeof(E8M0) == 1);
+
+// How the scale of a block is made of its largest size. floor: its power of two by that of the type's largest value, so that
+// sizes beyond the largest value times the scale become that. rceil: the least power of two with which there are none.
+enum class BlockRounding { floor, rceil };
+
+// The scale of a block whose largest size is `amax`, as torchao's to_mx has it. Of amax 0 it is 2^-127, of what is not finite NaN.
+[[gnu::always_inline]] constexpr E8M0 block_scale(double amax, float largest, BlockRounding rounding) {
+    constexpr uint64_t kMantissa = (uint64_t{1} << 52) - 1;
+    const uint64_t u = std::bit_cast<uint64_t>(amax), top = std::bit_cast<uint64_t>(static_cast<double>(largest));
+    const bool is_above = rounding == BlockRounding::rceil && (u & kMantissa) > (top & kMantissa);
+    const int64_t power = static_cast<int64_t>(u >> 52) - static_cast<int64_t>(top >> 52) + (is_above ? 1 : 0) + 127;
+    E8M0 out{};
+    out.bits = static_cast<uint8_t>(power < 0 ? 0 : power > 254 ? 254 : power);
+    if (u >= 0x7ff0000000000000u) out.bits = E8M0::kNan;
+    return out;
+}
 
 // The largest value of a float8 type.
 constexpr float largest_of(Dtype type) { return type == Dtype::F8E5M2 ? F8E5M2::kLargest : F8E4M3::kLargest; }

@@ -25,6 +25,7 @@ constexpr decltype(auto) with_storage(Dtype t, F&& f) {
         case Dtype::I8: return std::forward<F>(f)(std::type_identity<int8_t>());
         case Dtype::F8E4M3: return std::forward<F>(f)(std::type_identity<F8E4M3>());
         case Dtype::F8E5M2: return std::forward<F>(f)(std::type_identity<F8E5M2>());
+        case Dtype::E8M0: return std::forward<F>(f)(std::type_identity<E8M0>());
     }
     throw std::logic_error("an element type that nothing stores");
 }

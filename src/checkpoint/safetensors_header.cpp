@@ -125,7 +125,7 @@ private:
         if (element_bytes == 0) {
             throw UserError("checkpoint.unknown_dtype", path_,
                             fmt::format("{}: tensor \"{}\" has dtype \"{}\", which is not supported. Convert it to one of BOOL, "
-                                        "U8 to U64, I8 to I64, F8_E4M3, F8_E5M2, F16, BF16, F32, F64.",
+                                        "U8 to U64, I8 to I64, F8_E4M3, F8_E5M2, F8_E8M0, F16, BF16, F32, F64.",
                                         path_, spec.name, spec.dtype));
         }
         if (offsets_.size() != 2 || offsets_[0] > offsets_[1])

@@ -44,7 +44,7 @@ void combine_as(const void* a, const void* b, void* out, int64_t count) {
 template <class Op>
 void combine_by(Dtype type, const void* a, const void* b, void* out, int64_t count) {
     with_storage(type, [&]<class T>(std::type_identity<T>) {
-        if constexpr (is_float8(kDtypeOf<T>)) throw InternalError("nothing reduces float8");
+        if constexpr (is_coded(kDtypeOf<T>)) throw InternalError("nothing reduces float8");
         else combine_as<T, Op>(a, b, out, count);
     });
 }

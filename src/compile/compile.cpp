@@ -384,8 +384,10 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
     run("float8_products", [&](P p) {
         if (layout.scale_sequences == 0) return p;
-        const passes::Float8Options o{layout.scale_sequences, layout.scale_context_blocks, config.training.pack_products,
-                                      config.float8()->fsdp_gather, layout.partition.quantized_weights != 0};
+        const Float8 float8 = *config.float8();
+        const passes::Float8Options o{static_cast<passes::Float8Recipe>(float8.recipe), layout.scale_sequences,
+                                      layout.scale_context_blocks, config.training.pack_products, float8.fsdp_gather,
+                                      layout.partition.quantized_weights != 0};
         return passes::float8_products(std::move(p), o);
     });
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel, layout.context}); });

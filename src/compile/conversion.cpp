@@ -183,8 +183,6 @@ constexpr Absent kAbsent[] = {
     {{kConverters, "MX formats"}, asks_mx},
     {{kConverters, "experts"},
      [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
-    {{kFloat8Recipe, "float8 with a scale for each row"},
-     [](const Config& c) { return asks_float8(c, Float8Name::Rowwise) || asks_float8(c, Float8Name::RowwiseWithGwHp); }},
     {{kFloat8Recipe, "float8 with a scale for each block"},
      [](const Config& c) { return asks_float8(c, Float8Name::Blockwise); }},
     {{kMxRecipe, "4-bit types"},

@@ -272,7 +272,7 @@ private:
             const bool sum =
                 t.port >= 0 && (r.ports[t.port].access == Access::Accumulate || r.ports[t.port].kind == PortKind::Gradients ||
                                 p_.has_role(r.ports[t.port], ir::StateRole::Reduced));
-            if (sum && (is_narrow(t.dtype) || is_float8(t.dtype)))
+            if (sum && (is_narrow(t.dtype) || is_coded(t.dtype)))
                 fail(Invariant::Precision, fmt::format("{}: {} adds up in {}", r.name, t.name, name_of(t.dtype)));
         }
     }

@@ -29,9 +29,17 @@ struct Product {
     enum class Gives { Result, RowGradient, WeightGradient } gives = Gives::Result;
     size_t op = 0;
     std::string weights;             // as the port of the parameters names them
-    TensorId left = -1, right = -1;  // its factors, of which the right one is in E4M3
+    TensorId left = -1, right = -1;  // its factors: rows or their results' gradients, and weights or rows
+    TensorId result = -1;
+};
 
-    Dtype type(bool of_left) const { return of_left && gives != Gives::Result ? Dtype::F8E5M2 : Dtype::F8E4M3; }
+// How a factor is cast: what a product needs of it.
+struct Form {
+    Dtype type = Dtype::F8E4M3;
+    std::vector<DimId> scale;  // dims
+    bool power_of_two = false;
+
+    auto operator<=>(const Form&) const = default;
 };
 
 struct Cast {
@@ -67,6 +75,7 @@ public:
             }
         }
         convert(out);
+        if (o_.recipe != Float8Recipe::Tensorwise) return true;
         for (const auto& [of, cast] : casts_) {
             if (port_kind(of.first) == PortKind::Frame) out.rows[tensor(of.first).source] = {of.first, cast};
         }
@@ -124,14 +133,15 @@ private:
             using Gives = Product::Gives;
             if (const auto sum = sums.find(op.out[0]); op.kind == ir::kEinsum && sum != sums.end()) {
                 // Its derivative has the gradient of the result first (ops/einsum.cpp).
-                products_.push_back({Gives::WeightGradient, i, sum->second, op.in[0], op.in[1]});
+                products_.push_back({Gives::WeightGradient, i, sum->second, op.in[0], op.in[1], op.out[0]});
                 continue;
             }
             for (const TensorId t : op.in) {
                 if (!is_converted(t, PortKind::Params)) continue;
                 ensure(op.kind == ir::kEinsum && ops::is_product(r_, op) && op.in[1] == t,
                        "float8_products: " + op.kind + " reads the converted " + tensor(t).source);
-                products_.push_back({is_backward ? Gives::RowGradient : Gives::Result, i, tensor(t).source, op.in[0], t});
+                products_.push_back(
+                    {is_backward ? Gives::RowGradient : Gives::Result, i, tensor(t).source, op.in[0], t, op.out[0]});
             }
         }
     }
@@ -149,9 +159,11 @@ private:
         for (const Product& p : products_) {
             if (p.gives != Product::Gives::WeightGradient || port_kind(p.right) != PortKind::Frame) continue;
             const auto known = saved.rows.find(tensor(p.right).source);
-            if (known == saved.rows.end() || casts_.contains({p.right, p.type(false)})) continue;
+            if (known == saved.rows.end()) continue;
+            const auto [at, is_new] = casts_.try_emplace({p.right, form(p, false)});
+            if (!is_new) continue;
             const Forward::Rows& rows = known->second;
-            Cast& cast = casts_[{p.right, p.type(false)}];
+            Cast& cast = at->second;
             if (reads.at(p.right) == 0) {
                 cast.codes = share(forward, rows.cast.codes), cast.scale = share(forward, rows.cast.scale);
                 ir::Tensor& x = forward.tensors[static_cast<size_t>(rows.x)];
@@ -194,22 +206,36 @@ private:
         r_.dims.push_back(std::move(groups));
         return static_cast<DimId>(r_.dims.size()) - 1;
     }
-    // One scale for all of a weight, and for each group of activations.
-    std::vector<DimId> dims_of_scale(TensorId x) {
-        std::vector<DimId> out;
-        for (const DimId d : std::vector<DimId>(tensor(x).dims)) {
-            const ir::DimRole role = r_.dims[static_cast<size_t>(d)].role;
-            if (port_kind(x) != PortKind::Params && (role == ir::DimRole::Batch || role == ir::DimRole::Seq))
-                out.push_back(groups_of(d));
+    bool is_token(DimId d) const {
+        const ir::DimRole role = r_.dims[static_cast<size_t>(d)].role;
+        return role == ir::DimRole::Batch || role == ir::DimRole::Seq;
+    }
+    // For each group of tokens, where it has some.
+    bool has_one_scale(const Product& p, bool left) const {
+        return o_.recipe == Float8Recipe::Tensorwise ||
+               (o_.recipe == Float8Recipe::RowwiseGwHp && p.gives == Product::Gives::RowGradient && !left);
+    }
+    Form form(const Product& p, bool left) {
+        Form out;
+        out.power_of_two = o_.recipe != Float8Recipe::Tensorwise;
+        if (!out.power_of_two && left && p.gives != Product::Gives::Result) out.type = Dtype::F8E5M2;
+        const std::vector<DimId> kept = tensor(p.result).dims, dims = tensor(left ? p.left : p.right).dims;
+        for (const DimId d : dims) {
+            const bool is_of_row = !has_one_scale(p, left) && std::find(kept.begin(), kept.end(), d) != kept.end();
+            if (is_of_row) out.scale.push_back(d);
+            else if (is_token(d)) out.scale.push_back(groups_of(d));
         }
         return out;
     }
 
-    // The factors of products that share a scale.
+    // The factors that one product would join, where they share scales: gradients of results and weights. Rows of what is joined
+    // keep their own.
     std::vector<TensorId> with_shared_scale(const Product& of, bool left, const Forward& forward) {
-        const bool is_rows = of.gives != Product::Gives::RowGradient && left == (of.gives == Product::Gives::Result);
+        using Gives = Product::Gives;
         std::vector<TensorId> out = {left ? of.left : of.right};
-        if (is_rows) return out;
+        const bool is_joined = of.gives == Gives::RowGradient || left != (of.gives == Gives::Result);
+        const bool keeps_rows = of.gives != Gives::RowGradient && !has_one_scale(of, left);
+        if (!is_joined || keeps_rows) return out;
         const std::set<std::string>& group = forward.groups.at(of.weights);
         for (const Product& p : products_) {
             const TensorId t = left ? p.left : p.right;
@@ -235,31 +261,41 @@ private:
 
     const Cast& cast(const Product& p, bool left, const Forward& forward) {
         const TensorId x = left ? p.left : p.right;
-        const Dtype type = p.type(left);
-        Cast& out = casts_[{x, type}];
+        const Form made_as = form(p, left);
+        Cast& out = casts_[{x, made_as}];
         if (out.codes >= 0) return out;
         const Dtype wide = tensor(x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
         const std::string name = tensor(x).name;
         const bool is_weights = port_kind(x) == PortKind::Params;
-        if (is_weights && amax_ >= 0) out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
+        if (is_weights && amax_ >= 0 && made_as.scale.empty())
+            out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
         if (is_weights && o_.gathers) {
-            out.codes = x, out.scale = b_.op(ir::kFloat8Scale, {out.amax}, {{name + ".scale", {}, wide}},
-                                             {{"type", std::string(name_of(type))}})[0];
+            ir::Attrs attrs = attributes(made_as);
+            attrs["type"] = std::string(name_of(made_as.type));
+            out.codes = x, out.scale = b_.op(ir::kFloat8Scale, {out.amax}, {{name + ".scale", {}, wide}}, attrs)[0];
             return out;
         }
         if (out.amax < 0) {
             const std::vector<TensorId> all = with_shared_scale(p, left, forward);
             const auto known = std::find_if(casts_.begin(), casts_.end(), [&](const auto& c) {
-                return c.first.second == type && c.second.amax >= 0 &&
+                return c.first.second == made_as && c.second.amax >= 0 &&
                        std::find(all.begin(), all.end(), c.first.first) != all.end();
             });
             out.amax =
-                known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", dims_of_scale(x), wide}})[0];
+                known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", made_as.scale, wide}})[0];
         }
-        const std::vector<TensorId> made = b_.op(
-            ir::kToFloat8, {x, out.amax}, {{name + ".f8", tensor(x).dims, type}, {name + ".scale", tensor(out.amax).dims, wide}});
+        const std::vector<TensorId> made =
+            b_.op(ir::kToFloat8, {x, out.amax},
+                  {{name + ".f8", tensor(x).dims, made_as.type}, {name + ".scale", made_as.scale, wide}}, attributes(made_as));
         out.codes = made[0], out.scale = made[1];
         return out;
+    }
+    static ir::Attrs attributes(const Form& form) {
+        return form.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
+    }
+
+    bool stays_wide(const Product& p) const {
+        return o_.recipe == Float8Recipe::RowwiseGwHp && p.gives == Product::Gives::WeightGradient;
     }
 
     void convert(const Forward& forward) {
@@ -267,7 +303,10 @@ private:
         auto product = products_.begin();
         for (size_t i = 0; i < before.size(); ++i) {
             Op op = before[i];
-            if (product != products_.end() && product->op == i) {
+            const bool is_product = product != products_.end() && product->op == i;
+            if (is_product && stays_wide(*product)) {
+                ++product;
+            } else if (is_product) {
                 const Cast left = cast(*product, true, forward), right = cast(*product, false, forward);
                 op.kind = ir::kScaledEinsum;
                 op.in = {left.codes, right.codes, left.scale, right.scale};
@@ -309,14 +348,15 @@ private:
     std::map<std::string, TensorId> amax_of_weights_;  // by their names
     std::set<std::string, std::less<>> converted_;
     std::vector<Product> products_;
-    std::map<std::pair<TensorId, Dtype>, Cast> casts_;
+    std::map<std::pair<TensorId, Form>, Cast> casts_;
 };
 
 // A state for the block of the routine, if it has converted parameters; -1: none.
 ir::StateId state_of_weights(ir::Program& program, const std::string& block, const Float8Options& options) {
     const auto is_here = [&](const ir::Parameter& p) { return p.block == block && p.converted; };
     const auto first = std::find_if(program.params.begin(), program.params.end(), is_here);
-    if ((options.weights_differ && !options.gathers) || first == program.params.end()) return -1;
+    const bool have_one = options.recipe == Float8Recipe::Tensorwise || options.recipe == Float8Recipe::RowwiseGwHp;
+    if (!have_one || (options.weights_differ && !options.gathers) || first == program.params.end()) return -1;
     for (size_t i = 0; i < program.states.size(); ++i) {
         if (program.states[i].role == ir::StateRole::WeightsAmax && program.states[i].block == block)
             return static_cast<ir::StateId>(i);

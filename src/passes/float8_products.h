@@ -1,16 +1,20 @@
 // Requires: bound sizes and element types; of a trained block a forward, and its backward behind it. Parameters that are marked
 //   `converted` are operands of products of matrices alone.
 // Produces: those products, forward, of the gradient of their rows and of their weights' gradient, as `scaled_einsum` of float8
-//   (arXiv 2209.05433; scales as torchao's tensorwise recipe): rows and weights in E4M3, gradients of results in E5M2. An `amax`
-//   and a `to_float8` for each value, also where several products read it. Products of the same rows share the scale of their
-//   weights, and of their results' gradients, where `shares_scales` says so: packed or not, they are the same.
-//   Backward reads the forward's codes of rows where nothing else there reads the rows themselves; else it makes them again
-//   from the rows and the saved `amax`, which gives the same codes.
-//   The largest sizes of weights are states of the block (StateRole::WeightsAmax), which partition_parameters fills once an entry;
-//   but not with `weights_differ` alone: then each routine finds them in what it reads. With `gathers` converted parameters are
-//   codes themselves.
-//   A scale of activations is of a group: `sequences` sequences by one of `context_blocks` parts of each (dims batch.g, seq.g).
+//   (arXiv 2209.05433; scales as torchao's recipes). An `amax` and a `to_float8` for each value and scale of it, also where
+//   several products read them. Packed or not, products of the same rows are the same, where `shares_scales` says so: a scale
+//   that one packed product would have is that of all of them.
+//   The largest sizes of whole weights are states of the block (StateRole::WeightsAmax), which partition_parameters fills once an
+//   entry; but not with `weights_differ` alone: then each routine finds them in what it reads. With `gathers` converted parameters
+//   are codes themselves.
+//   Tokens that share a scale are a group: `sequences` sequences by one of `context_blocks` parts of each (dims batch.g, seq.g).
 //   Numbers depend on these two, and not on the layout.
+//     Tensorwise   rows and weights in E4M3, gradients of results in E5M2; a scale for each group of activations, and for all of
+//                  a weight. Backward reads the forward's codes of rows where nothing else there reads the rows themselves; else
+//                  it makes them again from the rows and the saved `amax`, which gives the same codes
+//     Rowwise      all in E4M3, scales are powers of two: one for each row of the matrix that a factor is in its product, whose
+//                  columns are summed over. Summed tokens have one for each group. Each product has casts of its own
+//     RowwiseGwHp  the same, but weights have one scale where they multiply gradients, and gradients of weights stay as they are
 // Leaves alone: other products; prefill and decode; a program without converted parameters.
 #pragma once
 
@@ -18,7 +22,11 @@
 
 namespace lockstep::passes {
 
+// Which elements share a scale, as torchao names it.
+enum class Float8Recipe { Tensorwise, Rowwise, RowwiseGwHp, Blockwise, MxFloor, MxRceil };
+
 struct Float8Options {
+    Float8Recipe recipe = Float8Recipe::Tensorwise;
     int64_t sequences = 1;       // of a group; a divisor of the batch
     int64_t context_blocks = 1;  // a divisor of the sequence
     bool shares_scales = true;

@@ -183,7 +183,7 @@ private:
         };
         for (const UnitId u : fetched_for_[static_cast<size_t>(index_of(r))]) fetch(u);
         for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
-            fetch(u);
+            if (unit(u).is_fetched() || is_float8(unit(u).compute)) fetch(u);
             const UnitInstance place = {u, instance_of(unit(u), run)};
             if (!unit(u).is_gathered()) continue;
             if (!gathered_.contains(place) && !still_gathered(unit(u), place.second))

@@ -68,6 +68,18 @@ std::string context_line(const compile::Config& config) {
         static_cast<double>(bytes) / (1 << 20));
 }
 
+namespace {
+// The recipe, and what has a scale. `group`: the tokens that share one.
+std::pair<std::string_view, std::string> named(compile::Float8::Recipe recipe, const std::string& group) {
+    using Recipe = compile::Float8::Recipe;
+    switch (recipe) {
+        case Recipe::Rowwise: return {"float8 rowwise", "each row, in gradients of weights for each column of " + group};
+        case Recipe::RowwiseGwHp: return {"float8 rowwise_with_gw_hp", "each row; gradients of weights stay as they are"};
+        default: return {"float8 tensorwise", group};
+    }
+}
+}  // namespace
+
 Float8Lines float8_lines(const compile::Config& config) {
     Float8Lines out;
     const std::optional<compile::Float8> float8 = config.float8();
@@ -87,9 +99,11 @@ Float8Lines float8_lines(const compile::Config& config) {
     if (compile::refusal_of(legal)) return out;
     const compile::Layout& l = std::get<compile::Layout>(legal);
     const int64_t n = l.scale_sequences;
-    out.line = fmt::format("float8 tensorwise: {} of {} linear layers; a scale for {} of {}{}", layers.converted, layers.all,
-                           l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
-                           n == 1 ? "a sequence" : fmt::format("{} sequences", n),
+    const std::string group = fmt::format(
+        "{} of {}", l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
+        n == 1 ? "a sequence" : fmt::format("{} sequences", n));
+    const auto [name, scales] = named(float8->recipe, group);
+    out.line = fmt::format("{}: {} of {} linear layers; a scale for {}{}", name, layers.converted, layers.all, scales,
                            float8->fsdp_gather && l.partition.states > 1 ? "; weights cross data ranks in 1 byte" : "");
     return out;
 }

@@ -166,5 +166,76 @@ TEST(Float8, TypesHaveTheirNamesAndAreNoFloatsInWhichOpsCompute) {
     }
 }
 
+// ---- scales of blocks
+
+TEST(E8M0, HoldsAPowerOfTwoOrNan) {
+    for (int bits = 0; bits < 256; ++bits) {
+        E8M0 s;
+        s.bits = static_cast<uint8_t>(bits);
+        const auto value = static_cast<double>(static_cast<float>(s)), by = static_cast<double>(s.reciprocal());
+        if (bits == 255) {
+            EXPECT_TRUE(std::isnan(value) && std::isnan(by));
+            continue;
+        }
+        EXPECT_EQ(value, std::ldexp(1.0, bits - 127)) << bits;
+        EXPECT_EQ(by, std::ldexp(1.0, 127 - bits)) << bits;
+        EXPECT_EQ(E8M0(value).bits, bits);
+        EXPECT_EQ(E8M0(static_cast<float>(value)).bits, bits);
+        EXPECT_EQ(E8M0(value * 1.99).bits, bits) << "rounded down";
+    }
+    for (const double x : {0.0, -0.0, -1.0, kInfinity, -kInfinity, kNan}) EXPECT_EQ(E8M0(x).bits, 255) << x;
+    EXPECT_EQ(E8M0(1e-300).bits, 0);
+    EXPECT_EQ(E8M0(1e300).bits, 254);
+    EXPECT_EQ(dtype_from("e8m0"), Dtype::E8M0);
+    EXPECT_EQ(file_type(Dtype::E8M0), "F8_E8M0");
+    EXPECT_TRUE(is_coded(Dtype::E8M0) && is_coded(Dtype::F8E4M3) && is_moved(Dtype::E8M0));
+    EXPECT_FALSE(is_float8(Dtype::E8M0) || is_float(Dtype::E8M0) || is_integer(Dtype::E8M0) || is_coded(Dtype::F32));
+}
+
+// floor: the power of two of amax by that of the largest value. rceil: the least with which the largest value is not exceeded.
+TEST(E8M0, ScalesOfBlocksAreThoseOfTheirDefinition) {
+    using enum BlockRounding;
+    const auto exponent = [](double amax, double largest, BlockRounding rounding) {
+        if (rounding == floor) return std::ilogb(amax) - std::ilogb(largest);
+        int e = -200;
+        while (std::ldexp(largest, e) < amax) ++e;
+        return e;
+    };
+    std::mt19937 random(4);
+    std::uniform_real_distribution<double> powers(-126, 127);
+    for (const Format& f : {kE4M3, kE5M2}) {
+        const auto largest = static_cast<float>(f.largest);
+        std::vector<float> sizes = {448,
+                                    449,
+                                    std::nextafter(448.0F, 449.0F),
+                                    std::nextafter(448.0F, 0.0F),
+                                    256,
+                                    511,
+                                    512,
+                                    57344,
+                                    57345,
+                                    0x1p-118F,
+                                    0x1.cp-118F,
+                                    0x1.dp-118F,
+                                    0x1p-119F,
+                                    0x1.dp-119F,
+                                    0x1p-126F,
+                                    0x1p-149F};
+        for (int i = 0; i < 20'000; ++i) sizes.push_back(static_cast<float>(std::exp2(powers(random))));
+        for (const float amax : sizes) {
+            for (const BlockRounding rounding : {floor, rceil}) {
+                const int e = exponent(static_cast<double>(amax), f.largest, rounding);
+                EXPECT_EQ(block_scale(static_cast<double>(amax), largest, rounding).bits, std::clamp(e, -127, 127) + 127) << amax;
+            }
+        }
+        for (const BlockRounding rounding : {floor, rceil}) {
+            EXPECT_EQ(block_scale(0, largest, rounding).bits, 0);
+            EXPECT_EQ(block_scale(kInfinity, largest, rounding).bits, 255);
+            EXPECT_EQ(block_scale(kNan, largest, rounding).bits, 255);
+            EXPECT_EQ(block_scale(1e300, largest, rounding).bits, 254);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace lockstep

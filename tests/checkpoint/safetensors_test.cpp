@@ -270,7 +270,7 @@ TEST_F(SafetensorsFile, UnknownDtype) {
     EXPECT_EQ(
         refusal(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", 1),
         "checkpoint.unknown_dtype: FILE: tensor \"a\" has dtype \"F4\", which is not supported. Convert it to one of BOOL, U8 "
-        "to U64, I8 to I64, F8_E4M3, F8_E5M2, F16, BF16, F32, F64.");
+        "to U64, I8 to I64, F8_E4M3, F8_E5M2, F8_E8M0, F16, BF16, F32, F64.");
 }
 
 TEST_F(SafetensorsFile, BadShape) {

@@ -42,13 +42,14 @@ inline Defect in_ops(const std::string& name, const Kinds& routines, const char*
     return {name, in_programs([=](ir::Program& p) { return each_op(p, routines, kind, edit); })};
 }
 
-// By file: what is done in an operation, what is communicated, what is called and bound, what a pipeline and what context ranks
-// add to these.
+// By file: what is done in an operation, what is communicated, what is called and bound, what a pipeline, context ranks and
+// float8 add to these.
 std::vector<Defect> operation_defects();
 std::vector<Defect> communication_defects();
 std::vector<Defect> call_defects();
 std::vector<Defect> pipeline_defects();
 std::vector<Defect> context_defects();
+std::vector<Defect> float8_defects();
 
 // As run() of run.h, on the subject's program and data.
 Outcome run(const compile::Recipe& recipe, const Subject& subject, int steps);

@@ -65,6 +65,8 @@ const Defects kOfPipelines = {{pipeline_defects}, [](const compile::Recipe& r) {
                                          r.text("activation_checkpoint.mode") != "memory_budget";  // slow to compile
                               }};
 
+const Defects kOfFloat8 = {{float8_defects}, [](const compile::Recipe& r) { return compile::config_of(r).float8().has_value(); }};
+
 const Defects kOfContexts = {{context_defects},
                              [](const compile::Recipe& r) { return r.integer("parallelism.context_parallel_degree") > 1; }};
 
@@ -109,6 +111,8 @@ TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) {
 }
 
 TEST(Equivalence, EverySeededContextDefectShowsFloat64) { expect_all_seen(seed_all(kOfContexts, Dtype::F64, 600), 14); }
+
+TEST(Equivalence, EverySeededFloat8DefectShowsFloat64) { expect_all_seen(seed_all(kOfFloat8, Dtype::F64, 600), 10); }
 
 // The looser bound of float32 hides none of those that have a place: some edit an operation that the CPU's kernels fuse away.
 TEST(Equivalence, EverySeededDefectShowsFloat32) {

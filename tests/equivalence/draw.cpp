@@ -247,7 +247,11 @@ private:
     void converter() {
         if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
         set("model.converters", "quantize.linear.float8");
-        set("quantize.linear.float8.enable_fsdp_float8_all_gather", apart() % 2 == 0 ? "true" : "false");
+        constexpr std::array kRecipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+        const std::string recipe = kRecipes.at(apart() % kRecipes.size());
+        set("quantize.linear.float8.recipe_name", recipe);
+        const bool gathers = recipe == "tensorwise" && apart() % 2 == 0;
+        set("quantize.linear.float8.enable_fsdp_float8_all_gather", gathers ? "true" : "false");
         set("model.dim", apart() % 2 == 0 ? 16 : 32);
         set("model.head_dim", 16);
         set("model.ffn_dim", 16 * tp_);

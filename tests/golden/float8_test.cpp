@@ -156,16 +156,22 @@ Matrix transposed(const Matrix& a) {
     return out;
 }
 
-// [rows of a, rows of b]: sums over the columns of both, rounded once.
-Matrix product(const Matrix& a, const Matrix& b) {
+// [rows of a, rows of b]: sums over the columns of both.
+Matrix exact_product(const Matrix& a, const Matrix& b) {
     Matrix out{a.rows, b.rows, {}};
     for (int r = 0; r < a.rows; ++r) {
         for (int c = 0; c < b.rows; ++c) {
             double sum = 0;
             for (int k = 0; k < a.columns; ++k) sum += a.at(r, k) * b.at(c, k);
-            out.x.push_back(static_cast<float>(Bf16(sum)));
+            out.x.push_back(sum);
         }
     }
+    return out;
+}
+// Rounded once.
+Matrix product(const Matrix& a, const Matrix& b) {
+    Matrix out = exact_product(a, b);
+    for (double& x : out.x) x = static_cast<float>(Bf16(x));
     return out;
 }
 
@@ -352,6 +358,37 @@ INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Ops, ::testing::Values("tensorwise
                          name_of_recipe);
 TEST_P(GoldenFloat8Ops, OfTheReference) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::reference_catalog())); }
 TEST_P(GoldenFloat8Ops, OfTheProcessor) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::cpu_catalog(1))); }
+
+// |got - exact| / |exact|
+double error_of(const Matrix& got, const Matrix& exact) {
+    double difference = 0, whole = 0;
+    for (size_t i = 0; i < got.x.size(); ++i) {
+        difference += std::pow(got.x[i] - exact.x[i], 2);
+        whole += exact.x[i] * exact.x[i];
+    }
+    return std::sqrt(difference / whole);
+}
+
+// The figures of docs/float8.md.
+TEST(GoldenFloat8Errors, AreThoseOfTheDocuments) {
+    struct Errors {
+        const char* recipe;
+        double y, dx, dw;
+    };
+    const Operands o;
+    const Products exact{exact_product(o.x, o.w), exact_product(o.dy, transposed(o.w)),
+                         exact_product(transposed(o.dy), transposed(o.x))};
+    for (const Errors& want : {Errors{"tensorwise", 0.038, 0.060, 0.061}, Errors{"rowwise", 0.037, 0.037, 0.038},
+                               Errors{"rowwise_with_gw_hp", 0.037, 0.037, 0.002}, Errors{"mx_floor", 0.044, 0.050, 0.046},
+                               Errors{"mx_rceil", 0.037, 0.037, 0.038}}) {
+        const Products got = by_definition(want.recipe);
+        const double y = error_of(got.y, exact.y), dx = error_of(got.dx, exact.dx), dw = error_of(got.dw, exact.dw);
+        fmt::print("{:18} y {:.4f} dx {:.4f} dw {:.4f}\n", want.recipe, y, dx, dw);
+        EXPECT_NEAR(y, want.y, 5e-4) << want.recipe;
+        EXPECT_NEAR(dx, want.dx, 5e-4) << want.recipe;
+        EXPECT_NEAR(dw, want.dw, 5e-4) << want.recipe;
+    }
+}
 
 }  // namespace
 }  // namespace float8

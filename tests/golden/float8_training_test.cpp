@@ -93,7 +93,9 @@ protected:
     const Settings settings_ = converted(GetParam().recipe);
 };
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenFloat8Training,
-                         ::testing::Values(Trained{"llama_gqa", "tensorwise"}, Trained{"llama_32", "tensorwise"}),
+                         ::testing::Values(Trained{"llama_gqa", "tensorwise"}, Trained{"llama_gqa", "rowwise"},
+                                           Trained{"llama_32", "tensorwise"}, Trained{"llama_32", "rowwise"},
+                                           Trained{"llama_32", "rowwise_with_gw_hp"}),
                          [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.param.recipe); });
 
 TEST_P(GoldenFloat8Training, MovesNoFigureFartherThanOrdersOfSums) {

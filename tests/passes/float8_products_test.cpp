@@ -21,11 +21,11 @@ Settings operator+(Settings a, const Settings& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
 }
-const Settings kFloat8 = {{"model.converters", "quantize.linear.float8"},
-                          {"model.dim", "16"},
-                          {"model.head_dim", "16"},
-                          {"model.ffn_dim", "32"},
-                          {"training.mixed_precision_param", "bfloat16"}};
+const Settings kSixteen = {{"model.dim", "16"},
+                           {"model.head_dim", "16"},
+                           {"model.ffn_dim", "32"},
+                           {"training.mixed_precision_param", "bfloat16"}},
+               kFloat8 = kSixteen + Settings{{"model.converters", "quantize.linear.float8"}};
 
 ir::Program after(const std::string& pass, const Settings& more = {}) { return program_after(pass, kFloat8 + more); }
 
@@ -129,6 +129,70 @@ TEST(Float8Products, GroupsAreOfSequencesAndPartsOfThem) {
     EXPECT_EQ(batch.each, 2);
     EXPECT_EQ(seq.size, 4);
     EXPECT_EQ(seq.each, 2);
+}
+
+const Settings kByRows = {{"quantize.linear.float8.recipe_name", "rowwise"}},
+               kWideGradients = {{"quantize.linear.float8.recipe_name", "rowwise_with_gw_hp"}};
+
+// Each product has a scale for each row of its factors, which are summed over columns.
+TEST(Float8Products, RowsHaveScalesOfTheirOwn) {
+    const ir::Program p = after("float8_products", kByRows);
+    EXPECT_EQ(op_line(p, "layer.forward", "ao"),
+              "ao: bf16[batch, seq, hidden]? = scaled_einsum(o.f8, wo.f8, o.scale, wo.scale) {fast=1}");
+    EXPECT_EQ(op_line(p, "layer.forward", "o.amax"), "o.amax: f32[batch, seq]? = amax(o)");
+    EXPECT_EQ(op_line(p, "layer.forward", "wo.f8"),
+              "wo.f8: f8e4m3[hidden, kv_heads, group, head_dim]?; wo.scale: f32[hidden]? = to_float8(wo, wo.amax) "
+              "{power_of_two=1}");
+    // Gradients of rows, then of weights: x and dy are cast again, along the other side.
+    EXPECT_EQ(op_line(p, "layer.backward", "d.act.part"),
+              "d.act.part: bf16[batch, seq, ffn]? = scaled_einsum(d.y.f8, w2.f8, d.y.scale, w2.scale)");
+    EXPECT_EQ(op_line(p, "layer.backward", "d.w2.part"),
+              "d.w2.part: f32[hidden, ffn]? = scaled_einsum(d.y.f8.2, act.f8, d.y.scale.2, act.scale)");
+    for (const char* codes : {"d.y.f8", "d.y.f8.2"})
+        EXPECT_EQ(type_of(p, "layer.backward", codes), "f8e4m3[batch, seq, hidden]?");
+    EXPECT_EQ(type_of(p, "layer.backward", "d.y.scale"), "f32[batch, seq]?");
+    EXPECT_EQ(type_of(p, "layer.backward", "d.y.scale.2"), "f32[batch.g, seq.g, hidden]?");
+    EXPECT_EQ(type_of(p, "layer.backward", "act.scale"), "f32[batch.g, seq.g, ffn]?");
+    EXPECT_EQ(type_of(p, "layer.backward", "w2.scale"), "f32[ffn]?");
+    EXPECT_EQ(count(p, "layer.forward", "to_float8"), 8);
+    EXPECT_EQ(count(p, "layer.backward", "to_float8"), 16);
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
+    EXPECT_EQ(saved(p, "layer.forward"), saved(after("bind_sizes"), "layer.forward")) << "rows themselves";
+}
+
+// What one product joins has rows of its own, and columns that are shared.
+TEST(Float8Products, JoinedRowsKeepTheirScales) {
+    const Settings cut = kByRows + Settings{{"parallelism.tensor_parallel_degree", "4"}};
+    const ir::Program apart = after("float8_products", cut);
+    EXPECT_EQ(op_line(apart, "layer.forward", "wk.amax"), "wk.amax: f32[kv_heads, head_dim]? = amax(wk)");
+    EXPECT_EQ(op_line(apart, "layer.backward", "wv.amax"), "wv.amax: f32[hidden]? = amax(wq, wk, wv)");
+    const ir::Program each = after("float8_products", cut + Settings{{"training.pack_products", "false"}});
+    EXPECT_EQ(op_line(each, "layer.backward", "wk.amax"), "wk.amax: f32[hidden]? = amax(wk)");
+}
+
+TEST(Float8Products, GradientsOfWeightsStayWide) {
+    const ir::Program p = after("float8_products", kWideGradients), without = program_after("float8_products", kSixteen);
+    EXPECT_EQ(op_line(p, "layer.backward", "d.w2.part"), op_line(without, "layer.backward", "d.w2.part"));
+    EXPECT_EQ(op_line(p, "layer.backward", "d.act.part"),
+              "d.act.part: bf16[batch, seq, ffn]? = scaled_einsum(d.y.f8, w2.f8, d.y.scale, w2.scale)");
+    EXPECT_EQ(type_of(p, "layer.backward", "d.y.scale"), "f32[batch, seq]?");
+    EXPECT_EQ(op_line(p, "layer.backward", "w2.f8"),
+              "w2.f8: f8e4m3[hidden, ffn]?; w2.scale: f32[] = to_float8(w2, w2.amax) {power_of_two=1}");
+    EXPECT_EQ(type_of(p, "layer.forward", "w2.scale"), "f32[hidden]?");
+    EXPECT_EQ(count(p, "layer.backward", "scaled_einsum"), 4);
+    EXPECT_EQ(count(p, "layer.backward", "to_float8"), 8);
+}
+
+// Rows of a product that sums over split dims have their largest element on any of the ranks.
+TEST(Float8Products, RowsThatAreSplitAreReduced) {
+    const ir::Program p = after("shard", kByRows + Settings{{"parallelism.tensor_parallel_degree", "2"}});
+    EXPECT_EQ(op_line(p, "layer.forward", "wo.amax.ar"), "wo.amax.ar: f32[hidden] = all_reduce(wo.amax) over tp");
+    EXPECT_EQ(op_line(p, "layer.forward", "o.amax.ar"), "o.amax.ar: f32[batch, seq] = all_reduce(o.amax) over tp");
+    EXPECT_EQ(type_of(p, "layer.forward", "o.amax"), "f32[batch, seq] partial max tp");
+    EXPECT_EQ(type_of(p, "layer.forward", "n1.amax"), "f32[batch, seq/tp]") << "a rank has whole rows";
+    EXPECT_EQ(op_line(p, "layer.forward", "n1.f8.ag"),
+              "n1.f8.ag: f8e4m3[batch, seq, hidden] = all_gather(n1.f8) {dim=1} over tp");
+    EXPECT_EQ(op_line(p, "layer.forward", "n1.scale.ag"), "n1.scale.ag: f32[batch, seq] = all_gather(n1.scale) {dim=1} over tp");
 }
 
 // Codes cross tensor-parallel ranks: a byte an element. Their scales are whole before.

@@ -44,7 +44,8 @@ ncclDataType_t type_of(Dtype type) {
         case Dtype::F16: return ncclFloat16;
         case Dtype::I8: return ncclInt8;
         case Dtype::F8E4M3:
-        case Dtype::F8E5M2: return ncclUint8;  // never reduced
+        case Dtype::F8E5M2:
+        case Dtype::E8M0: return ncclUint8;  // never reduced
     }
     throw InternalError("nccl: an element type of no kind");
 }

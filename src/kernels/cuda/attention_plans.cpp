@@ -199,7 +199,8 @@ fe::DataType_t type_of(Dtype type) {
         case Dtype::I32:
         case Dtype::I8:
         case Dtype::F8E4M3:
-        case Dtype::F8E5M2: break;
+        case Dtype::F8E5M2:
+        case Dtype::E8M0: break;
     }
     throw InternalError(fmt::format("cuDNN: no attention in {}", name_of(type)));
 }

@@ -53,7 +53,8 @@ cudaDataType_t type_of(Dtype type) {
         case Dtype::I32:
         case Dtype::I8:
         case Dtype::F8E4M3:
-        case Dtype::F8E5M2: break;
+        case Dtype::F8E5M2:
+        case Dtype::E8M0: break;
     }
     throw InternalError(fmt::format("cublaslt.matmul: no products of {}", name_of(type)));
 }

@@ -14,7 +14,8 @@ __device__ double get(const AnyIn& x, int64_t i) {
         case Dtype::I32: return static_cast<const int32_t*>(x.data)[i];
         case Dtype::I8: return static_cast<const int8_t*>(x.data)[i];
         case Dtype::F8E4M3:
-        case Dtype::F8E5M2: return 0;  // no op here reads them
+        case Dtype::F8E5M2:
+        case Dtype::E8M0: return 0;  // no op here reads them
     }
     return 0;
 }
@@ -29,7 +30,8 @@ __device__ void put(const AnyOut& y, int64_t i, double value) {
         case Dtype::I32:
         case Dtype::I8:
         case Dtype::F8E4M3:
-        case Dtype::F8E5M2: return;
+        case Dtype::F8E5M2:
+        case Dtype::E8M0: return;
     }
 }
 

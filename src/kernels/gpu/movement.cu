@@ -191,7 +191,7 @@ void append(Stream stream, const Append& shape, const int32_t* positions, const 
 }
 void reduce(Stream stream, int64_t n, const Reduction& r) {
     with_storage(r.type, [&]<class T>(std::type_identity<T>) {
-        if constexpr (is_float8(kDtypeOf<T>)) throw std::logic_error("nothing reduces float8");
+        if constexpr (is_coded(kDtypeOf<T>)) throw std::logic_error("nothing reduces float8");
         else reduce_as<T>(stream, n, r);
     });
 }
