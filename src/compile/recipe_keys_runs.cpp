@@ -254,7 +254,7 @@ std::span<const KeyRow> keys_of_runs() {
             "quantize.linear.float8.enable_fsdp_float8_all_gather",
             "with the converter float8: weights that are split over data ranks cross them in 1 byte an element. Tensorwise and blockwise"),
         {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
-         "scales of weights are made where the weights are cast"},
+         "scales of weights are made once a step in any case"},
         acts<&C::linear_float8, &C::LinearFloat8::recipe_name>(
             "quantize.linear.float8.recipe_name",
             "with the converter float8: which elements share a scale. tensorwise: all of a tensor on a rank; rowwise: those of a row; rowwise_with_gw_hp: the "
