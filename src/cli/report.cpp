@@ -15,6 +15,7 @@
 #include "cli/page_file.h"
 #include "report/compare.h"
 #include "report/flight_records.h"
+#include "report/float8_shares.h"
 #include "report/run_files.h"
 #include "telemetry/console.h"
 
@@ -55,11 +56,14 @@ int report_on_one(const ReportArgs& args) {
     if (args.json) {
         Json out = records.empty() ? Json::object() : report::to_json(records);
         if (has_run) out["run"] = report::summary_of(run);
+        if (Json shares = report::float8_shares_of(folder); !shares.is_null()) out["float8"] = std::move(shares);
         print_json(out);
         return kDone;
     }
     if (pictures) return kDone;
     if (has_run) fmt::print("{}", report::summary_text(report::summary_of(run)));
+    if (const std::string shares = report::float8_text(report::float8_shares_of(folder)); !shares.empty())
+        fmt::print("\n{}", shares);
     if (!records.empty()) {
         if (has_run) fmt::print("\nflight records:\n");
         fmt::print("{}", report::text_of(records, args.ops));

@@ -372,7 +372,7 @@ struct Config {
 
     struct Metrics {
         int64_t log_freq = 10;
-        bool disable_color_printing = false, enable_tensorboard = false;
+        bool log_float8 = false, disable_color_printing = false, enable_tensorboard = false;
         std::string save_tb_folder = "tb";
         bool operator==(const Metrics&) const = default;
     } metrics;

@@ -85,6 +85,9 @@ std::span<const KeyRow> keys_of_runs() {
 
         acts<&C::metrics, &C::Metrics::log_freq>("metrics.log_freq", "steps between lines on the console and in metrics.jsonl",
                                                  from_to(1, kSteps)),
+        acts<&C::metrics, &C::Metrics::log_float8>(
+            "metrics.log_float8",
+            "with a converter: count each metrics.log_freq steps what casts to float8 lose, for `lockstep report`"),
         acts<&C::metrics, &C::Metrics::disable_color_printing>("metrics.disable_color_printing", "no colors on a terminal"),
         acts<&C::metrics, &C::Metrics::enable_tensorboard>("metrics.enable_tensorboard",
                                                            "write event files that TensorBoard reads"),

@@ -187,6 +187,8 @@ std::vector<std::string> warnings(const Recipe& recipe) {
             out.push_back(
                 fmt::format("parallelism.context_parallel_{} does nothing, as parallelism.context_parallel_degree = 1", key));
     }
+    if (config.metrics.log_float8 && !config.float8())
+        out.push_back("metrics.log_float8 does nothing, as model.converters converts no linear layer");
     const double scale = config.training.loss_scale;
     const bool is_dynamic = scale == 0 && config.training.mixed_precision_param == Dtype::F16;
     for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {

@@ -248,7 +248,7 @@ void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>
     bar_.show(r.step, steps_,
               fmt::format("loss {:.4f}  {} tok/s  {} left", r.loss, telemetry::short_count(tokens_per_s),
                           telemetry::short_duration(left_s(r))));
-    if (r.step == 1 || r.step % config_.metrics.log_freq == 0 || r.step == steps_ || heldout) write(r, heldout);
+    if (logs(r.step) || heldout) write(r, heldout);
 }
 
 // At the mean pace since the first step of this run, which is slower than others.
@@ -310,6 +310,20 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
     window_start_ = Clock::now();
     window_steps_ = 0;
     window_data_s_ = 0;
+}
+
+void RunLog::float8(int64_t step, const runtime::Float8Shares& shares) {
+    if (!group_.is_first()) return;
+    if (!float8_) keep_on([&] { float8_.emplace(dump_ + "/float8.jsonl"); });
+    OrderedJson line = {{"step", step}, {"shares", OrderedJson::array()}};
+    for (const auto& [at, s] : shares)
+        line["shares"].push_back({{"layer", at.first},
+                                  {"operand", at.second},
+                                  {"amax", s.amax},
+                                  {"elements", s.elements},
+                                  {"flushed", s.flushed},
+                                  {"clipped", s.clipped}});
+    if (float8_) keep_on([&] { float8_->write(line); });
 }
 
 void RunLog::checkpoint(const std::string& folder) { event("checkpoint", step_of(folder), {{"folder", folder}}); }

@@ -15,6 +15,7 @@
 #include "base/function_ref.h"
 #include "job/job.h"
 #include "planning/plan.h"
+#include "runtime/float8_shares.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 #include "telemetry/step_table.h"
@@ -37,6 +38,10 @@ public:
     void start(const std::string& resumed_from);
     // After each step; `heldout` where a validation ran after it.
     void step(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout);
+    // Is the step one whose metrics are written, whatever else happens after it?
+    bool logs(int64_t step) const { return step == 1 || step % config_.metrics.log_freq == 0 || step == steps_; }
+    // What the casts of a step have lost.
+    void float8(int64_t step, const runtime::Float8Shares& shares);
     // A checkpoint was completed.
     void checkpoint(const std::string& folder);
     // It was refused before its first step.
@@ -71,7 +76,7 @@ private:
     const int64_t steps_, parameters_;
     const double flops_model_;  // of a rank and step
     std::string dump_;
-    std::optional<telemetry::JsonLines> metrics_, events_;
+    std::optional<telemetry::JsonLines> metrics_, events_, float8_;
     std::optional<telemetry::TensorBoardFile> tensorboard_;
     std::set<std::string> lost_;  // what keep_on has said
     std::optional<planning::PlannedStep> planned_;

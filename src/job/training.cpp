@@ -99,12 +99,15 @@ public:
                 return std::find(options_.watch.begin(), options_.watch.end(), name) != options_.watch.end();
             });
         }
+        if (config_.metrics.log_float8 && config_.float8() && !capture) float8_.emplace(job_.trainer->ranks());
         observer_.emplace(options_.observe, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
         while (job_.trainer->progress().steps < steps_) {
             const bool stops = stopping_.asked(group_);
             if (stops && !job_.trainer->has_begun_next()) break;
+            const bool counts = begin_counting();
             const bool more = !stops && !capture && !options_.on_step && !looks_after(job_.trainer->progress().steps + 1);
             const runtime::StepResult r = observer_->step(more);
+            if (counts) log_.float8(r.step, float8_->take());
             if (capture) {
                 const auto watched = capture->take();
                 group_.together([&] { write_watched(r.step, watched); });
@@ -198,7 +201,14 @@ private:
     bool compares_after(int64_t step) const { return replica_check_freq_ > 0 && step % replica_check_freq_ == 0; }
     // Is the state that a step leaves wanted by anything but the next step?
     bool looks_after(int64_t step) const {
-        return step >= steps_ || validates_after(step) || compares_after(step) || checkpoints_.saves_after(step);
+        return step >= steps_ || validates_after(step) || compares_after(step) || checkpoints_.saves_after(step) ||
+               (float8_ && (log_.logs(step) || log_.logs(step + 1)));
+    }
+    // Of the next step, if it is one that is counted: what its casts lose.
+    bool begin_counting() {
+        const bool counts = float8_ && log_.logs(job_.trainer->progress().steps + 1);
+        if (float8_) float8_->watch(counts);
+        return counts;
     }
 
     void after(const runtime::StepResult& r) {
@@ -301,6 +311,7 @@ private:
     double last_loss_ = std::nan("");
     std::optional<HeldoutLoss> heldout_;  // the last one
     std::optional<Observer> observer_;
+    std::optional<runtime::Float8Counter> float8_;
     std::string checkpoint_;  // the last one that the log knows of
     bool counted_ = false;    // any step of this run
     bool validated_ = false;  // after the last step

@@ -170,6 +170,8 @@ bool may_still_run(const std::string& folder) {
     return std::string_view(host) != own || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
 }
 
+std::vector<Json> step_lines(const std::string& file) { return metrics_lines(text_of_file(file)); }
+
 Json read_run(const std::string& folder) {
     const std::vector<Json> lines = metrics_lines(text_of_file(folder + "/metrics.jsonl"));
     const size_t every = lines.size() / kMostPoints + 1;

@@ -16,6 +16,9 @@ nlohmann::ordered_json read_run(const std::string& folder);
 // Is the job that holds the folder (base/output_file.h, FolderLock) still there, as far as this host can know?
 bool may_still_run(const std::string& folder);
 
+// The lines of a file that has one a step; a step that was done again counts as it was done last. None without the file.
+std::vector<nlohmann::ordered_json> step_lines(const std::string& file);
+
 // metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError
 // metrics.cannot_read.
 std::map<std::string, std::vector<double>> metrics_columns(const std::string& path);

@@ -24,6 +24,7 @@ struct Produced {
     ir::TensorId tensor;
     const void* address;
     device::Queue* queue;
+    void *const *in, *const *out;  // where all operands and results of the op are
 };
 
 // What is played: one rank of a program, and who looks on.
@@ -55,7 +56,7 @@ struct Playing {
     }
     void watch(const Launch& launch, device::Queue& queue) const {
         for (size_t k = 0; watcher && k < launch.op->out.size(); ++k)
-            watcher({launch.call, launch.routine, launch.op, launch.op->out[k], launch.out[k], &queue});
+            watcher({launch.call, launch.routine, launch.op, launch.op->out[k], launch.out[k], &queue, launch.in, launch.out});
     }
     // Fills freed buffers, and scratch before its use, with NaN, so that a read of them shows.
     void fill_with_nan(const ir::Call& call, device::Queue& queue) const;
