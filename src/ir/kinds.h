@@ -21,8 +21,8 @@ inline constexpr std::string_view kAddRmsnorm = "add_rmsnorm", kAddmm = "addmm",
                                   kMatmulDgelu = "matmul_dgelu", kQkvRope = "qkv_rope";
 inline constexpr std::string_view kSlice = "slice", kBlock = "block", kSumBlocks = "sum_blocks";
 inline constexpr std::string_view kPack = "pack", kUnpack = "unpack", kQuantize = "quantize", kMeet = "meet";
-inline constexpr std::string_view kAmax = "amax", kToFloat8 = "to_float8", kFloat8Scale = "float8_scale",
-                                  kFromFloat8 = "from_float8", kScaledEinsum = "scaled_einsum";
+inline constexpr std::string_view kAmax = "amax", kToFloat8 = "to_float8", kFloat8Scale = "float8_scale", kToBlocks = "to_blocks",
+                                  kFromFloat8 = "from_float8", kScaledEinsum = "scaled_einsum", kApplyScales = "apply_scales";
 inline constexpr std::string_view kMemberAmax = "member_amax", kMemberFloat8 = "member_float8";
 
 }  // namespace lockstep::ir

@@ -29,6 +29,8 @@ struct Reader {
     size_t factor;
 };
 
+bool is_cast(const Op& op) { return op.kind == ir::kToFloat8 || op.kind == ir::kToBlocks; }
+
 // One direction of a block: its routines, whose parts call a value by one name.
 class Direction {
 public:
@@ -39,7 +41,7 @@ public:
             for (const Op& op : r.ops) {
                 for (const ir::TensorId t : op.in) readers_[name(r, t)].push_back({&r, &op});
                 for (const ir::TensorId t : op.out) makers_[name(r, t)] = {&r, &op};
-                if (op.kind == ir::kToFloat8) casts_.push_back({&r, &op});
+                if (is_cast(op)) casts_.push_back({&r, &op});
             }
             for (const ir::Tensor& t : r.tensors) {
                 if (t.port >= 0 && r.ports[static_cast<size_t>(t.port)].kind == PortKind::Params) params_[t.name] = t.source;
@@ -85,7 +87,7 @@ public:
             const std::string before = name(*maker->second.routine, maker->second.op->in[0]);
             if (before == now) return "";
             now = before;
-            if (!params_.contains(now) && maker->second.op->kind == ir::kToFloat8) return "";
+            if (!params_.contains(now) && is_cast(*maker->second.op)) return "";
         }
     }
     // The same of the gradient to which a product adds.
@@ -134,9 +136,9 @@ std::string label_of(const ir::Program& program, const Keys& keys) {
     return out;
 }
 
-// Which kind of port a tensor comes by; nothing: it is made in the routine.
-std::optional<PortKind> port_of(const Routine& r, ir::TensorId t) {
-    const int port = r.tensors[static_cast<size_t>(t)].port;
+// Which kind of port the largest sizes of a cast come by; nothing: its routine finds them.
+std::optional<PortKind> port_of_amax(const Routine& r, const Op& cast) {
+    const int port = cast.in.size() > 1 ? r.tensors[static_cast<size_t>(cast.in[1])].port : -1;
     return port < 0 ? std::nullopt : std::optional(r.ports[static_cast<size_t>(port)].kind);
 }
 
@@ -175,7 +177,7 @@ Float8Counter::Casts Float8Counter::casts_of(const ir::Program& program) {
         for (const auto& [r, op] : forward.casts()) {
             for (const Reader& p : forward.products_of(Direction::name(*r, op->out[0]))) {
                 add(*r, *op, forward.weights(p, 1), p.factor == 0 ? kInput : kWeight);
-                if (p.factor == 1 && port_of(*r, op->in[1]) == PortKind::State) have_one_scale.insert(forward.weights(p, 1));
+                if (p.factor == 1 && port_of_amax(*r, *op) == PortKind::State) have_one_scale.insert(forward.weights(p, 1));
             }
         }
         for (const auto& [r, op] : backward.casts()) {
@@ -191,7 +193,7 @@ Float8Counter::Casts Float8Counter::casts_of(const ir::Program& program) {
                 source = backward.gradient(p);
                 operand = fmt::format("{} of grad_weight", p.factor == 0 ? kGradOutput : kInput);
             }
-            const bool is_of_forward = port_of(*r, op->in[1]) == PortKind::Frame;
+            const bool is_of_forward = port_of_amax(*r, *op) == PortKind::Frame;
             if (!is_of_forward) add(*r, *op, source, operand);
         }
         // Codes of weights that are made where they cross ranks.
