@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/round.h"
 #include "ir/sources.h"
 #include "ops/builder.h"
 #include "passes/collective_op.h"

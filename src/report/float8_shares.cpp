@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/io.h"
 #include "report/run_files.h"
 
 namespace lockstep::report {
