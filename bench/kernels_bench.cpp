@@ -485,6 +485,23 @@ void adamw_step(benchmark::State& state) {
     measure_bytes(state, threads, 28.0 * kCount,
                   [&] { adamw(pool_of(threads), kCount, step, control.data(), g.get(), w.get(), m.get(), v.get(), narrow); });
 }
+void adamw_of_narrow_moments_step(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const Floats g(kCount), w(kCount);
+    std::vector<Bf16> m(kCount, Bf16(0.01f)), v(kCount, Bf16(0.01f));
+    const AdamStep step{0.9, 0.95, 1e-8, 0.1};
+    std::array<double, StepControl::kValues> control;
+    StepControl{1e-6, 1, true, 0.1, 0.05, 0, 0}.write(control.data());
+    ElementDraws draws = {};
+    draws.count = 1, draws.of[0] = {0, 0, kCount, 1, kCount, kCount, 1};
+    const double steps = 1;
+    float* const narrow = nullptr;
+    measure_bytes(state, threads, 20.0 * kCount, [&] {
+        adamw_of_narrow_moments(pool_of(threads), kCount, step, control.data(), {&draws, &steps, 0}, g.get(), w.get(), m.data(),
+                                v.data(), narrow);
+    });
+}
 void sum_of_squares_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
@@ -608,6 +625,7 @@ BENCHMARK(qkv_both_ways)->Apply(one_and_two_threads);
 BENCHMARK(embedding_both)->Apply(one_and_two_threads);
 BENCHMARK(loss_all)->Apply(one_and_two_threads);
 BENCHMARK(adamw_step)->Apply(one_and_two_threads);
+BENCHMARK(adamw_of_narrow_moments_step)->Apply(one_and_two_threads);
 BENCHMARK(sum_of_squares_all)->Apply(one_and_two_threads);
 BENCHMARK(quantize_floats)
     ->ArgNames({"threads", "bits", "stochastic"})

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/quantized.h"
+#include "check/element_places.h"
 #include "ir/sources.h"
 #include "ops/rule.h"
 
@@ -331,7 +332,7 @@ FlatValue FlatValues::moment(const Op& op, size_t i, int segment, std::string_vi
     return {kNewMoment, segment, -1, found.state};
 }
 
-// (weights, gradient or update, moments.., control) -> weights, moments..[, weights in a narrower type]
+// (weights, gradient or update, moments..[, steps], control) -> weights, moments..[, weights in a narrower type]
 void FlatValues::update(const Op& op) {
     const int s = segment_of(op, 0);
     if (!wrong_.empty()) return;
@@ -339,7 +340,17 @@ void FlatValues::update(const Op& op) {
     expect(op, 1, {op.kind == "muon" ? kOrthogonal : kGradient, s});
     expect(op, op.in.size() - 1, {name_of(StateRole::Control)});
     std::vector<FlatValue> moments;
-    for (size_t i = 2; i + 1 < op.in.size(); ++i) moments.push_back(moment(op, i, s, name_of_moment(op.kind, i)));
+    const size_t draws = op.attrs.contains("seed") ? 1 : 0;
+    if (draws != 0) {
+        expect(op, op.in.size() - 2, {name_of(StateRole::Steps)});
+        const std::string wrong = wrong_places(p_, unit_->segments[static_cast<size_t>(s)], op);
+        require(wrong.empty(), wrong);
+    }
+    for (size_t i = 2; i + 1 + draws < op.in.size(); ++i) {
+        moments.push_back(moment(op, i, s, name_of_moment(op.kind, i)));
+        require(draws != 0 || tensor(op.in[i]).dtype == tensor(op.in[0]).dtype,
+                fmt::format("{} is narrower than the weights and not rounded at random", tensor(op.in[i]).name));
+    }
     for (size_t i = 0; i < op.out.size(); ++i)
         give(op, i, i > 0 && i <= moments.size() ? moments[i - 1] : FlatValue{kNewWeights, s});
 }

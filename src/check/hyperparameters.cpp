@@ -37,6 +37,7 @@ public:
                     return wrong(fmt::format("decays segment {}, which has no decay", segment - unit->segments.data()));
                 continue;
             }
+            if (std::holds_alternative<std::vector<int64_t>>(value)) continue;  // of the op's own segment
             const bool is_of_all = name == "weight_decay" || name == "beta1" || name == "beta2";
             const ir::Attr& known = values_.emplace(is_of_all ? name : op.kind + "." + name, value).first->second;
             if (known != value) return wrong(fmt::format("{} is {}, and {} elsewhere", name, text_of(value), text_of(known)));

@@ -274,7 +274,8 @@ private:
                 fail_op(fmt::format("runs over {}, and {} has another number of elements", name(op.in[0]), name(t)));
         };
         if (rule.step_end.obeys_control) {
-            std::for_each(op.in.begin(), op.in.end() - 1, even);
+            const long scalars = op.attrs.contains("seed") ? 2 : 1;  // control, and before it the number of steps
+            std::for_each(op.in.begin(), op.in.end() - scalars, even);
             std::for_each(op.out.begin(), op.out.end(), even);
         }
         if (rule.copies || rule.accumulates) even(op.out[0]);

@@ -54,6 +54,14 @@ constexpr auto words_of(MuonAdjustLr) {
     return std::to_array<Word<MuonAdjustLr>>({{"match_rms_adamw", MatchRmsAdamW}, {"original", Original}});
 }
 
+// The update is one kernel in any case. The last: with moments in bfloat16.
+enum class OptimizerImplementation { Fused, ForLoop, Foreach, FusedOptStatesBf16 };
+constexpr auto words_of(OptimizerImplementation) {
+    using enum OptimizerImplementation;
+    return std::to_array<Word<OptimizerImplementation>>(
+        {{"fused", Fused}, {"for-loop", ForLoop}, {"foreach", Foreach}, {"fused_opt_states_bf16", FusedOptStatesBf16}});
+}
+
 // parallelism.context_parallel_load_balancer.
 enum class LoadBalancer { HeadTail, None };
 constexpr auto words_of(LoadBalancer) {
@@ -285,6 +293,7 @@ struct Config {
         bool nesterov = true;
         int64_t muon_ns_steps = 5;
         MuonAdjustLr muon_adjust_lr_fn = MuonAdjustLr::MatchRmsAdamW;
+        OptimizerImplementation implementation = OptimizerImplementation::Fused;
         bool operator==(const Optimizer&) const = default;
     } optimizer;
 

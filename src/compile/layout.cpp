@@ -288,10 +288,11 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
                                      "must be a multiple of the one before",
                                      o.weights, o.gradients, o.states));
     const Config::Optimizer& of = config.optimizer;
-    o.optimizer = passes::optimizer_called({of.name, of.beta1, of.beta2, of.eps, of.weight_decay, of.momentum, of.nesterov,
-                                            of.muon_ns_steps, of.muon_adjust_lr_fn == MuonAdjustLr::MatchRmsAdamW});
-    o.max_norm = config.training.max_norm;
     const Types types = types_of(config);
+    o.optimizer = passes::optimizer_called({of.name, of.beta1, of.beta2, of.eps, of.weight_decay, of.momentum, of.nesterov,
+                                            of.muon_ns_steps, of.muon_adjust_lr_fn == MuonAdjustLr::MatchRmsAdamW,
+                                            types.moments != types.master, config.debug.seed});
+    o.max_norm = config.training.max_norm;
     o.compute = types.precision.narrow, o.master = types.master, o.reduce = types.reduce;
     const NarrowWeights narrow = config.training.mixed_precision_weights;
     o.keeps_narrow = narrow == NarrowWeights::Kept || (narrow == NarrowWeights::Auto && o.weights == 1);

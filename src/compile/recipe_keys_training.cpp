@@ -65,7 +65,11 @@ std::span<const KeyRow> keys_of_training() {
             "optimizer.muon_adjust_lr_fn",
             "Muon's learning rate for a matrix of r rows and c columns: match_rms_adamw, lr 0.2 sqrt(max(r, c)), which makes "
             "its updates as large as AdamW's; original, lr sqrt(max(1, r / c))"),
-        {"optimizer.implementation", "fused", S::Ignored, "the update is always fused"},
+        acts<&C::optimizer, &C::Optimizer::implementation>(
+            "optimizer.implementation",
+            "fused_opt_states_bf16: AdamW and Adam keep exp_avg and exp_avg_sq in bfloat16, and float32 master weights. The other "
+            "words mean the same: the update is always fused, with moments in training.dtype")
+            .of_step(kOthers),
         {"optimizer.early_step_in_backward", false, S::Ignored, "the schedule is compiled"},
 
         acts<&C::lr_scheduler, &C::LrScheduler::warmup_steps>("lr_scheduler.warmup_steps", "steps of linear warm-up",

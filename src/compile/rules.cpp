@@ -60,6 +60,19 @@ void check_loss_scale(const Config& c) {
                                     c.where("training.mixed_precision_reduce")));
 }
 
+// Moments in bfloat16 are those of AdamW and Adam.
+void check_moments(const Config& c) {
+    const passes::OptimizerName name = c.optimizer.name;
+    const bool has_two = name == passes::OptimizerName::AdamW || name == passes::OptimizerName::Adam;
+    if (has_two || c.optimizer.implementation != OptimizerImplementation::FusedOptStatesBf16) return;
+    throw UserError(
+        "recipe.opt_states_bf16", "optimizer.implementation",
+        fmt::format("{}optimizer.implementation = \"fused_opt_states_bf16\" is for AdamW and Adam, whose exp_avg and "
+                    "exp_avg_sq it keeps in bfloat16; {} keeps {}: leave it out, or say optimizer.name = \"AdamW\"",
+                    c.where("optimizer.implementation"), word_of(name),
+                    name == passes::OptimizerName::SGD && c.optimizer.momentum == 0 ? "no moments" : "a momentum buffer"));
+}
+
 void check_mixture(const Recipe& r, const Config::Training& t) {
     const size_t folders = t.dataset_path.size(), weights = t.dataset_weights.size();
     if (weights != 0 && weights != folders)
@@ -146,6 +159,7 @@ void require_consistent(const Recipe& recipe, const Config& config) {
                         "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
                         "rank's arena may have");
     check_loss_scale(config);
+    check_moments(config);
     check_checkpoints(recipe, config);
     check_mixture(recipe, config.training);
     check_validation(config);
@@ -189,6 +203,14 @@ std::vector<std::string> warnings(const Recipe& recipe) {
     }
     if (config.metrics.log_float8 && !config.float8())
         out.push_back("metrics.log_float8 does nothing, as model.converters converts no linear layer");
+    const OptimizerImplementation implementation = config.optimizer.implementation;
+    if (implementation == OptimizerImplementation::FusedOptStatesBf16 && config.training.dtype == Dtype::BF16)
+        out.push_back(
+            "optimizer.implementation = fused_opt_states_bf16 does nothing, as training.dtype = bfloat16 keeps moments in "
+            "bfloat16, and no master weights");
+    else if (implementation == OptimizerImplementation::ForLoop || implementation == OptimizerImplementation::Foreach)
+        out.push_back(
+            fmt::format("optimizer.implementation = {} does nothing, as the update is always fused", word_of(implementation)));
     const double scale = config.training.loss_scale;
     const bool is_dynamic = scale == 0 && config.training.mixed_precision_param == Dtype::F16;
     for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {

@@ -8,6 +8,8 @@ Types types_of(const Config& config) {
     const Config::Training& t = config.training;
     Types out;
     out.master = t.dtype;
+    const bool narrow = config.optimizer.implementation == OptimizerImplementation::FusedOptStatesBf16;
+    out.moments = narrow ? Dtype::BF16 : t.dtype;
     out.precision.wide = t.dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
     out.precision.narrow = t.mixed_precision_param.value_or(t.dtype);
     out.precision.wide_norms = t.mixed_precision_norm.value_or(out.precision.narrow) != out.precision.narrow;

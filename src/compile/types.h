@@ -1,5 +1,6 @@
-// Element types of a configuration: training.dtype is the type of master weights and moments, mixed_precision_param that of
-// parameters and activations; sums are in float32 at least. They do not depend on the layout.
+// Element types of a configuration: training.dtype is the type of master weights, and of moments where
+// optimizer.implementation does not say otherwise; mixed_precision_param that of parameters and activations; sums are in float32
+// at least. They do not depend on the layout.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@
 namespace lockstep::compile {
 
 struct Types {
-    Dtype master = Dtype::F32, reduce = Dtype::F32;  // reduce: of gradients between ranks
+    Dtype master = Dtype::F32, moments = Dtype::F32, reduce = Dtype::F32;  // reduce: of gradients between ranks
     passes::PrecisionOptions precision;
     std::optional<passes::LossScaling> loss_scaling;
 };

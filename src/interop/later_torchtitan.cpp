@@ -41,7 +41,6 @@ constexpr const char* kNoEffectInTitan[] = {"compile.",
                                             "parallelism.spmd_backend",
                                             "parallelism.enable_fsdp_symm_mem",
                                             "checkpoint.",
-                                            "optimizer.implementation",
                                             "optimizer.optimizer_factory_kwargs_by_name",
                                             "parallelism.context_parallel_",
                                             "activation_checkpoint.",
@@ -129,6 +128,7 @@ private:
         if (!groups.is_array() || groups.empty() || !groups.back().is_object()) return;
         const Json& group = groups.back();  // the last pattern is that of all others
         const std::string key = "optimizer.param_groups";
+        if (value.contains("implementation")) read_one("optimizer.implementation", value.at("implementation"));
         for (const char* name : {"optimizer_name", "name"}) {
             if (group.contains(name) && group.at(name).is_string())
                 r_.map(said(key + "." + name, group.at(name)), path_, "optimizer.name",

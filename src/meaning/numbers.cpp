@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "compile/types.h"
+
 namespace lockstep::meaning {
 namespace {
 
@@ -33,7 +35,10 @@ Numbers numbers_of(const compile::Config& c) {
                    {{"outer_sgd", "nesterov"}, {1, "fault_tolerance.semi_sync_method"}},
                    {{"outer_sgd", "alpha"}, {f.fragment_update_alpha, "fault_tolerance.fragment_update_alpha"}}};
     for (const char* kind : {"adamw", "adam"})
-        out.insert({{{kind, "beta1"}, beta1}, {{kind, "beta2"}, beta2}, {{kind, "eps"}, eps}});
+        out.insert({{{kind, "beta1"}, beta1},
+                    {{kind, "beta2"}, beta2},
+                    {{kind, "eps"}, eps},
+                    {{kind, "seed"}, {static_cast<double>(c.debug.seed), "debug.seed"}}});
     for (const char* kind : {"sgd", "muon_momentum"})
         out.insert({{{kind, "momentum"}, momentum}, {{kind, "nesterov"}, nesterov}});
     out.insert({{"orthogonalize", "ns_steps"}, {static_cast<double>(o.muon_ns_steps), "optimizer.muon_ns_steps"}});
@@ -82,11 +87,21 @@ std::string wrong_states(const ir::Program& p, const compile::Config::Training& 
     return "";
 }
 
+std::string wrong_moments(const ir::Program& p, Dtype type) {
+    for (const ir::State& s : p.states) {
+        if (s.role == StateRole::Moment && s.dtype != type)
+            return fmt::format("{} is {}, and {} in the recipe (optimizer.implementation)", s.full_name(), name_of(s.dtype),
+                               name_of(type));
+    }
+    return "";
+}
+
 }  // namespace
 
 std::string wrong_numbers(const ir::Program& program, const compile::Config& config) {
-    const std::string wrong = wrong_ops(program, numbers_of(config));
-    return wrong.empty() ? wrong_states(program, config.training) : wrong;
+    std::string wrong = wrong_ops(program, numbers_of(config));
+    if (wrong.empty()) wrong = wrong_states(program, config.training);
+    return wrong.empty() ? wrong_moments(program, compile::types_of(config).moments) : wrong;
 }
 
 }  // namespace lockstep::meaning

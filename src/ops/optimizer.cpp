@@ -7,6 +7,8 @@
 //     halves.
 //   adamw(w, g, m, v, control) -> w, m, v[, narrow] {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter,
 //     1711.05101). narrow: w in a narrower type.
+//   adamw(w, g, m, v, steps, control) {.., seed, shards, places}: m and v are bfloat16; v is rounded at random
+//     (ops/element_places.h), as to nearest it would not fall where beta2 is above 1 - 2^-9.
 //   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
 //     torch.optim.Adam).
 //   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
@@ -26,6 +28,7 @@
 //   outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step of sgd of the anchor along g; then
 //     w = anchor + alpha (w - anchor).
 #include "base/quantized.h"
+#include "ops/element_places.h"
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -161,11 +164,29 @@ OpRule update_of(OpRule r, double flops) {
     return r;
 }
 
+// Of an update by two moments: its operands, and what it needs to round one of them at random.
+std::string wrong_moments(const Routine& r, const Op& op) {
+    const bool draws = op.attrs.contains("seed");
+    for (const char* key : {"shards", "places"}) {
+        if (op.attrs.contains(key) != draws) return fmt::format("has one of seed and {} without the other", key);
+    }
+    const size_t operands = draws ? 6 : 5;
+    if (op.in.size() != operands) return fmt::format("takes {} operands, not {}", operands, op.in.size());
+    if (!draws) return "";
+    for (size_t i : {2, 3}) {
+        if (r.tensors[op.in[i]].dtype != Dtype::BF16) return "only moments in bfloat16 are rounded at random";
+    }
+    if (!r.tensors[op.in[4]].dims.empty()) return "the number of steps is one number";
+    return are_places(op) ? "" : "has not the whole numbers of each place";
+}
+
 }  // namespace
 
 std::vector<OpRule> optimizer_rules() {
     const std::vector<Rewrite> weights_and_moments = {{0, 0}, {1, 2, true}, {2, 3, true}};
-    const std::vector<Attribute> adam = numbers({"beta1", "beta2", "eps", "weight_decay"});
+    std::vector<Attribute> adam = numbers({"beta1", "beta2", "eps", "weight_decay"});
+    adam.insert(adam.end(),
+                {{"seed", AttrType::Integer, true}, {"shards", AttrType::Integers, true}, {"places", AttrType::Integers, true}});
     const std::vector<Attribute> momentum = {{"momentum", AttrType::Number}, {"nesterov", AttrType::Integer}};
     std::vector<Attribute> of_sgd = momentum;
     of_sgd.push_back({"weight_decay", AttrType::Number});
@@ -212,8 +233,9 @@ std::vector<OpRule> optimizer_rules() {
         return n % quantized_block(bits) == 0 ? std::string() : fmt::format("has {} elements, which are no whole blocks", n);
     };
     const auto of_adam = [&](const char* name, double flops) {
-        OpRule rule = simple(name, 5, -1, adam, weights_and_moments);
+        OpRule rule = simple(name, -1, -1, adam, weights_and_moments);
         rule.check = [](const Routine& r, const Op& op) {
+            if (const std::string wrong = wrong_moments(r, op); !wrong.empty()) return wrong;
             if (op.out.size() == 4) return same_dims(r, op.in[0], op.out[3]);
             return op.out.size() == 3 ? ""
                                       : std::string("gives weights, two moments, and weights in a narrower type where asked");

@@ -10,7 +10,9 @@ namespace {
 using Needs = UpdateRule::Needs;
 
 UpdateRule adam_by(const char* op, const OptimizerOptions& o) {
-    return {op, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}}, {"exp_avg", "exp_avg_sq"}, Needs::Elements};
+    UpdateRule rule{op, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}}, {"exp_avg", "exp_avg_sq"}, {}, Needs::Elements};
+    if (o.narrow_moments) rule.narrow = Dtype::BF16, rule.attrs["seed"] = o.seed;
+    return rule;
 }
 
 UpdateRule adamw(const OptimizerOptions& o) { return adam_by("adamw", o); }
@@ -22,11 +24,11 @@ ir::Attrs momentum(const OptimizerOptions& o) { return {{"momentum", o.momentum}
 UpdateRule sgd(const OptimizerOptions& o) {
     std::vector<std::string> states;
     if (o.momentum != 0) states.emplace_back("momentum_buffer");
-    return {"sgd", momentum(o), std::move(states), Needs::Elements};
+    return {"sgd", momentum(o), std::move(states), {}, Needs::Elements};
 }
 
 UpdateRule muon(const OptimizerOptions& o) {
-    UpdateRule rule{"muon", momentum(o), {"momentum_buffer"}, Needs::Matrix};
+    UpdateRule rule{"muon", momentum(o), {"momentum_buffer"}, {}, Needs::Matrix};
     rule.attrs["ns_steps"] = o.ns_steps;
     rule.attrs["match_rms_adamw"] = int64_t{o.match_rms_adamw};
     return rule;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,9 @@ struct UpdateRule {
     std::string op;                   // kind of (weights, gradients, states.., control) -> weights, states..
     ir::Attrs attrs;                  // of the op, besides weight_decay, which norms and biases have as 0
     std::vector<std::string> states;  // as PyTorch's state_dict calls them
+    // Of the states, where that is not the type of the weights. The last of them is then rounded at random, from the attribute
+    // `seed` (ops/element_places.h).
+    std::optional<Dtype> narrow;
     // What the op must see of a parameter at once: elements one by one, so that any shard will do, or the whole matrix. A rule
     // for matrices serves those that ir::rows_of_matrix accepts.
     enum class Needs { Elements, Matrix } needs = Needs::Elements;
@@ -49,6 +53,8 @@ struct OptimizerOptions {
     bool nesterov = true;
     int64_t ns_steps = 5;  // Muon: steps of Newton and Schulz
     bool match_rms_adamw = true;
+    bool narrow_moments = false;  // AdamW, Adam: in bfloat16
+    int64_t seed = 0;             // of their rounding
 };
 
 Optimizer optimizer_called(const OptimizerOptions& options);

@@ -12,6 +12,7 @@
 #include "passes/flat_ops.h"
 #include "passes/mean_of_islands.h"
 #include "passes/orthogonal_update.h"
+#include "passes/parameter_places.h"
 #include "passes/quantized_transport.h"
 #include "passes/weights_amax.h"
 
@@ -388,6 +389,8 @@ private:
             Builder(r).port(program_, program_.state(StateRole::Control), Access::Read, {static_cast<int>(r.dims.size()) - 1});
         r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
         const Optimizer& optimizer = options_.optimizer;
+        const bool draws = optimizer.rules[0].narrow.has_value();
+        const TensorId steps = draws ? Builder(r).port(program_, program_.state(StateRole::Steps), Access::Read) : -1;
         for (size_t i = 0; i < own.size(); ++i) {
             const ir::Segment& segment = unit_.segments[i];
             const UpdateRule& rule = optimizer.rules.at(static_cast<size_t>(segment.rule));
@@ -402,6 +405,7 @@ private:
                 op.in.push_back(grads[i]);
                 op.in.insert(op.in.end(), moments[i].begin(), moments[i].end());
                 op.out.insert(op.out.end(), moments[i].begin(), moments[i].end());
+                if (rule.narrow) op.in.push_back(steps), parameter_places(program_, segment).put(op.attrs);
             }
             op.in.push_back(control);
             op.attrs["weight_decay"] = segment.decay ? optimizer.weight_decay : 0.0;

@@ -46,8 +46,10 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
             if (unit.segments[i].rule == static_cast<int>(k)) served.push_back(static_cast<int>(i));
         }
         if (served.empty()) continue;
-        for (const std::string& name : options.optimizer.rules[k].states) {
-            State& s = add(name.c_str(), StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer);
+        const UpdateRule& rule = options.optimizer.rules[k];
+        for (const std::string& name : rule.states) {
+            const Dtype type = rule.narrow.value_or(unit.master);
+            State& s = add(name.c_str(), StateRole::Moment, Scope::Run, type, unit.optimizer, writer);
             s.saved = name + ".{}";
             if (served.size() < unit.segments.size()) s.segments = served;
         }

@@ -58,6 +58,7 @@ const Settings kJobs = kIslands + kTensor + Settings{{"fault_tolerance.replica_i
 const Settings kMuon = kTensor + Settings{{"optimizer.name", "Muon"}};
 const Settings kScaled = kTensor + Settings{{"training.mixed_precision_param", "float16"}};
 const Settings kNarrow = kZero1 + Settings{{"training.mixed_precision_param", "bfloat16"}};
+const Settings kNarrowMoments = kTensor + Settings{{"optimizer.implementation", "fused_opt_states_bf16"}};
 const Settings kValidated = kTensor + Settings{{"validation.enable", "true"}};
 
 struct EndDamage {
@@ -108,6 +109,17 @@ bool doubles(Program&, Routine& r, const Op& op) {
 }
 EditOp sets(const char* key, ir::Attr value) {
     return [=](Program&, Routine&, Op& op) { return std::exchange(op.attrs.at(key), value) != value; };
+}
+// A number of a place (ops/element_places.h) whose elements are in several runs.
+EditOp sets_place(size_t at, int64_t value) {
+    return [=](Program&, Routine&, Op& op) {
+        auto& places = std::get<std::vector<int64_t>>(op.attrs.at("places"));
+        const size_t numbers = 6 + std::get<std::vector<int64_t>>(op.attrs.at("shards")).size();
+        for (size_t k = 0; k < places.size(); k += numbers) {
+            if (places[k + 3] > 1) return std::exchange(places[k + at], value) != value;
+        }
+        return false;
+    };
 }
 // The next op of the same kind in the routine; nullptr: none.
 Op* next_like(Routine& r, Op& op) {
@@ -285,6 +297,28 @@ const EndDamage kEndDamages[] = {
     {"OneUpdateHasAnotherBeta", kZero3, in(RoutineKind::Update, "adamw", sets("beta2", 0.5)), "beta2 is "},
     {"OneUpdateHasAnotherEpsilon", kZero3, in(RoutineKind::Update, "adamw", sets("eps", 0.5)), "eps is "},
     {"BiasIsCorrectedByAnotherBeta", kZero3, in(RoutineKind::Stats, "step_control", sets("beta1", 0.5)), "beta1 is "},
+
+    {"OneUpdateRoundsFromAnotherSeed", kNarrowMoments, in(RoutineKind::Update, "adamw", sets("seed", int64_t{9})), "seed is "},
+    {"AnUpdateDrawsForAnotherParameter", kNarrowMoments, in(RoutineKind::Update, "adamw", sets_place(1, 77)),
+     "draws for another parameter than"},
+    {"AnUpdateDrawsInOtherRuns", kNarrowMoments, in(RoutineKind::Update, "adamw", sets_place(2, 5)),
+     "draws for other elements of"},
+    {"AnUpdateDrawsInRunsThatAreElsewhere", kNarrowMoments, in(RoutineKind::Update, "adamw", sets_place(4, 6)),
+     "draws for other elements of"},
+    {"AnUpdateDrawsForTheElementsOfAnotherRank", kNarrowMoments, in(RoutineKind::Update, "adamw", sets_place(6, 0)),
+     "draws for other elements of"},
+    {"AnUpdateDrawsAlongOtherRanks", kNarrowMoments, in(RoutineKind::Update, "adamw", sets("shards", std::vector<int64_t>{0})),
+     "draws along other sub-axes than shard its segment"},
+    {"AnUpdateDrawsForOneParameterLess", kNarrowMoments,
+     in(RoutineKind::Update, "adamw",
+        [](Program&, Routine&, Op& op) {
+            auto& places = std::get<std::vector<int64_t>>(op.attrs.at("places"));
+            const size_t numbers = 6 + std::get<std::vector<int64_t>>(op.attrs.at("shards")).size();
+            if (places.size() == numbers) return false;
+            places.resize(places.size() - numbers);
+            return true;
+        }),
+     "draws for other parameters than its segment has"},
 
     {"MomentsAreSavedUnderEachOthersName", kZero3, [](Program& p) { return exchanges_names(p, "exp_avg.{}", "exp_avg_sq.{}"); },
      "which checkpoints call 'exp_avg_sq.{}', in the place of 'exp_avg.{}'"},

@@ -247,6 +247,28 @@ const ErrorCase kErrors[] = {
          compile_with({{"optimizer.eps", "0.0"}});
      },
      "recipe.out_of_range", "optimizer.eps", "optimizer.eps = 0.0: must be from 1e-30 to 1"},
+    {"narrow_moments_of_sgd",
+     [] {
+         compile_with({{"optimizer.implementation", "fused_opt_states_bf16"}, {"optimizer.name", "SGD"}});
+     },
+     "recipe.opt_states_bf16", "optimizer.implementation",
+     "optimizer.implementation = \"fused_opt_states_bf16\" is for AdamW and Adam, whose exp_avg and exp_avg_sq it keeps in "
+     "bfloat16; SGD keeps a momentum buffer: leave it out, or say optimizer.name = \"AdamW\""},
+    {"narrow_moments_of_sgd_without_any",
+     [] {
+         compile_with(
+             {{"optimizer.implementation", "fused_opt_states_bf16"}, {"optimizer.name", "SGD"}, {"optimizer.momentum", "0.0"}});
+     },
+     "recipe.opt_states_bf16", "optimizer.implementation",
+     "optimizer.implementation = \"fused_opt_states_bf16\" is for AdamW and Adam, whose exp_avg and exp_avg_sq it keeps in "
+     "bfloat16; SGD keeps no moments: leave it out, or say optimizer.name = \"AdamW\""},
+    {"narrow_moments_of_muon",
+     [] {
+         compile_with({{"optimizer.implementation", "fused_opt_states_bf16"}, {"optimizer.name", "Muon"}});
+     },
+     "recipe.opt_states_bf16", "optimizer.implementation",
+     "optimizer.implementation = \"fused_opt_states_bf16\" is for AdamW and Adam, whose exp_avg and exp_avg_sq it keeps in "
+     "bfloat16; Muon keeps a momentum buffer: leave it out, or say optimizer.name = \"AdamW\""},
     {"indivisible_ranks",
      [] {
          compile_with({{"cluster.ranks", "6"}, {kTp, "4"}, {kShard, "-1"}});

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Do low-bandwidth techniques train as well? The demo's model, 1,000 steps, three seeds; each technique against exact
-communication with the same seed and data, by the loss of the whole held-out split.
+"""Do techniques that round train as well? The demo's model, 1,000 steps, three seeds; each technique against the same run
+without it, by the loss of the whole held-out split.
 
     python3 tests/convergence/convergence.py build/release/lockstep [--only int8] [--seeds 1 2 3] [--out build/convergence]
 
-Four ranks on two nodes of two (by the recipe, not by the machine), so that gradients are rounded at two levels. Runs that are
-done are kept in the folder, and a call that was stopped goes on. Exit code 1: a technique's mean difference is beyond its bar.
+Four ranks on two nodes of two (by the recipe, not by the machine), so that gradients are rounded at two levels; moments in
+bfloat16 on one rank of one thread, with 2 sequences a step. Runs that are done are kept in the folder, and a call that was
+stopped goes on. Exit code 1: a technique's mean difference is beyond its bar.
 """
 import argparse
 import json
@@ -23,7 +24,12 @@ LAYOUT = {"parallelism.pipeline_parallel_degree": 1, "parallelism.tensor_paralle
 ISLANDS = {**LAYOUT, "parallelism.data_parallel_shard_degree": 2, "fault_tolerance.enable": "true",
            "fault_tolerance.semi_sync_method": "local_sgd", "fault_tolerance.group_size": 2, "fault_tolerance.sync_steps": 10}
 DILOCO = {**ISLANDS, "fault_tolerance.semi_sync_method": "diloco"}
-# Settings, and by how much the held-out loss may be above the exact one's, on average.
+ONE_RANK = {"parallelism.pipeline_parallel_degree": 1, "parallelism.tensor_parallel_degree": 1,
+            "parallelism.data_parallel_shard_degree": 1, "training.local_batch_size": 2, "training.global_batch_size": 2,
+            "runtime.threads_per_rank": 1}
+SLOW = {**ONE_RANK, "optimizer.beta2": 0.999}
+BF16_MOMENTS = {"optimizer.implementation": "fused_opt_states_bf16"}
+# Settings, and by how much the held-out loss may be above the one that it is compared with, on average; None: by any.
 TECHNIQUES = {
     "exact": (LAYOUT, None),
     "int8": ({**LAYOUT, "partition.quantized_weights": "int8", "partition.quantized_gradients": "int8"}, 0.003),
@@ -33,7 +39,13 @@ TECHNIQUES = {
     "islands_int8": ({**ISLANDS, "fault_tolerance.should_quantize": "true"}, 0.02),
     "diloco": ({**DILOCO, "fault_tolerance.outer_momentum": 0.4}, 0.02),
     "diloco_default": (DILOCO, None),
+    "one_rank": (ONE_RANK, None),
+    "bf16_moments": ({**ONE_RANK, **BF16_MOMENTS}, 0.005),
+    "one_rank_999": (SLOW, None),
+    "bf16_moments_999": ({**SLOW, **BF16_MOMENTS}, 0.005),
 }
+# With what a technique is compared, if that is not `exact`.
+COMPARED_WITH = {"bf16_moments": "one_rank", "bf16_moments_999": "one_rank_999"}
 LEAST_TOKENS = 400_000
 
 
@@ -70,7 +82,8 @@ def run(program, folder, name, settings, seed, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--only", choices=TECHNIQUES, nargs="+", default=list(TECHNIQUES), help="techniques to run beside exact")
+    parser.add_argument("--only", choices=TECHNIQUES, nargs="+", default=list(TECHNIQUES),
+                        help="techniques to run, beside what they are compared with")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/convergence")
@@ -79,24 +92,25 @@ def main():
     args.out = args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
     loss = {}
+    references = {"exact", *COMPARED_WITH.values()}
     for seed in args.seeds:
-        for name in dict.fromkeys(["exact", *args.only]):
+        for name in dict.fromkeys(n for one in args.only for n in (one if one in references else COMPARED_WITH.get(one, "exact"), one)):
             result = run(args.program, args.out, name, TECHNIQUES[name][0], seed, args.steps)
             loss[name, seed] = result["heldout_loss"]
-            print(f"seed {seed} {name:14} held-out loss {result['heldout_loss']:.5f} of {result['heldout_tokens']} tokens, "
+            print(f"seed {seed} {name:16} held-out loss {result['heldout_loss']:.5f} of {result['heldout_tokens']} tokens, "
                   f"{result['step_time_s']:.3f} s a step", file=sys.stderr, flush=True)
             if args.steps >= 1000 and result["heldout_tokens"] < LEAST_TOKENS:
                 sys.exit(f"{result['heldout_tokens']} held-out tokens are fewer than {LEAST_TOKENS}")
     fails = []
-    print(f"{'technique':14} {'mean':>9} {'deviation':>9} {'bar':>7}   by seed")
+    print(f"{'technique':16} {'mean':>9} {'deviation':>9} {'bar':>7}   by seed")
     for name in dict.fromkeys(args.only):
-        if name == "exact":
+        if name in references:
             continue
         bar = TECHNIQUES[name][1]
-        differences = [loss[name, seed] / loss["exact", seed] - 1 for seed in args.seeds]
+        differences = [loss[name, seed] / loss[COMPARED_WITH.get(name, "exact"), seed] - 1 for seed in args.seeds]
         mean, spread = statistics.fmean(differences), statistics.stdev(differences) if len(differences) > 1 else math.nan
         limit = "" if bar is None else f"{100 * bar:.1f} %"
-        print(f"{name:14} {100 * mean:+7.3f} % {100 * spread:7.3f} % {limit:>7}   "
+        print(f"{name:16} {100 * mean:+7.3f} % {100 * spread:7.3f} % {limit:>7}   "
               + ", ".join(f"{100 * d:+.3f} %" for d in differences))
         if bar is not None and not mean <= bar:
             fails.append(name)

@@ -56,7 +56,8 @@ constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
                                                               "context heads",
                                                               "context both",
                                                               "head-tail",
-                                                              "float8"};
+                                                              "float8",
+                                                              "bfloat16 moments"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -123,6 +124,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Adam, r.text("optimizer.name") == "Adam");
     note(Technique::Sgd, r.text("optimizer.name") == "SGD");
     note(Technique::Muon, r.text("optimizer.name") == "Muon");
+    note(Technique::NarrowMoments, r.text("optimizer.implementation") == "fused_opt_states_bf16");
     note(Technique::LossScale, compile::types_of(compile::config_of(r)).loss_scaling.has_value());
     note(Technique::Tied, model("tie_embeddings") != 0);
     const bool gpt = r.text("model.name") == "gpt2";
@@ -174,6 +176,7 @@ std::string_view impossible(Technique a, Technique b) {
     if (a > b) std::swap(a, b);
     const auto is_optimizer = [](Technique t) { return t == Technique::Adam || t == Technique::Sgd || t == Technique::Muon; };
     if (a != b && is_optimizer(a) && is_optimizer(b)) return "a recipe has one optimizer";
+    if ((a == Technique::Sgd || a == Technique::Muon) && b == Technique::NarrowMoments) return "of AdamW and Adam";
     const auto is_context = [](Technique t) { return t >= Technique::ContextGather && t <= Technique::ContextHeads; };
     if (a != b && is_context(a) && is_context(b)) return "context ranks meet in one form";
     if (a == Technique::ContextHeads && (b == Technique::ContextBoth || b == Technique::HeadTail))

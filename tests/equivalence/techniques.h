@@ -58,9 +58,10 @@ enum class Technique {
     ContextHeads,  // all context ranks exchange sequence for heads
     ContextBoth,   // some do, and the others gather or are a ring
     HeadTail,
-    Float8
+    Float8,
+    NarrowMoments
 };
-constexpr int kTechniques = 48;
+constexpr int kTechniques = 49;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

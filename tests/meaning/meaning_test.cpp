@@ -180,6 +180,27 @@ TEST(Meaning, NumbersOfTheStepsEndAreThoseOfTheRecipe) {
     }
 }
 
+TEST(Meaning, MomentsAreOfTheRecipesTypeAndRoundedFromItsSeed) {
+    const Settings narrow = {{"optimizer.implementation", "fused_opt_states_bf16"}};
+    EXPECT_EQ(refusal_of([](ir::Program&) { return true; }, narrow), "");
+    const std::string wrong = refusal_of(
+        [](ir::Program& p) {
+            bool any = false;
+            for (ir::Routine& r : p.routines) {
+                for (ir::Op& op : r.ops) {
+                    if (op.kind == "adamw") op.attrs.at("seed") = int64_t{1}, any = true;
+                }
+            }
+            return any;
+        },
+        narrow);
+    EXPECT_TRUE(has(wrong, "op adamw: seed is 1, and 0 in the recipe (debug.seed)")) << wrong;
+    const compile::Recipe wide = recipe({});
+    const compile::Compiled compiled = testing::compile_recipe(recipe(narrow), testing::Backend::Reference);
+    EXPECT_TRUE(has(testing::refusal(wide, compiled), "exp_avg.embed is bf16, and f64 in the recipe (optimizer.implementation)"))
+        << testing::refusal(wide, compiled);
+}
+
 TEST(Meaning, TheLossScaleBeginsWhereTheRecipeSays) {
     const std::string wrong = refusal_of(
         [](ir::Program& p) {

@@ -568,6 +568,24 @@ std::vector<OpCase> make_cases() {
          {final_of("flat"), {"flat", 2, false}, {"flat", 3, false}},
          adamw,
          ""},
+        // A parameter that the shard begins within, short runs in groups, and the rest.
+        {"step_of_narrow_moments",
+         "adamw",
+         {fixed("flat"), fixed("flat"), fixed("flat", Fill::Moment), fixed("flat", Fill::SecondMoment), fixed("", Fill::Count),
+          fixed("control", Fill::Control)},
+         {final_of("flat"), {"flat", 2, false}, {"flat", 3, false}},
+         with(adamw, {{"seed", int64_t{3}},
+                      {"shards", std::vector<int64_t>{0}},
+                      {"places", std::vector<int64_t>{0, 5, 7, 3, 21, 170, 40, 33, 6, 90, 1, 90, 90, 200}}}),
+         "flat"},
+        {"step_of_narrow_moments",
+         "adam",
+         {fixed("flat"), fixed("flat"), fixed("flat", Fill::Moment), fixed("flat", Fill::SecondMoment), fixed("", Fill::Count),
+          fixed("control", Fill::Control)},
+         {final_of("flat"), {"flat", 2, false}, {"flat", 3, false}},
+         with(adamw,
+              {{"seed", int64_t{3}}, {"shards", std::vector<int64_t>{}}, {"places", std::vector<int64_t>{0, 5, 90, 1, 90, 90}}}),
+         ""},
         {"step",
          "sgd",
          {fixed("flat"), fixed("flat"), fixed("flat"), fixed("control", Fill::Control)},
@@ -749,13 +767,14 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
                             dims(c.in[i].dims),
-                            ids                                                            ? Dtype::I32
-                            : c.in[i].fill == Fill::Quantized                              ? Dtype::I8
-                            : c.in[i].fill == Fill::E4M3                                   ? Dtype::F8E4M3
-                            : c.in[i].fill == Fill::E5M2                                   ? Dtype::F8E5M2
-                            : c.in[i].fill == Fill::E8M0                                   ? Dtype::E8M0
-                            : c.in[i].fill == Fill::Control || c.in[i].fill == Fill::Count ? Dtype::F64
-                                                                                           : Dtype::F32));
+                            ids                                                                  ? Dtype::I32
+                            : c.in[i].fill == Fill::Quantized                                    ? Dtype::I8
+                            : c.in[i].fill == Fill::E4M3                                         ? Dtype::F8E4M3
+                            : c.in[i].fill == Fill::E5M2                                         ? Dtype::F8E5M2
+                            : c.in[i].fill == Fill::E8M0                                         ? Dtype::E8M0
+                            : c.in[i].fill == Fill::Moment || c.in[i].fill == Fill::SecondMoment ? Dtype::BF16
+                            : c.in[i].fill == Fill::Control || c.in[i].fill == Fill::Count       ? Dtype::F64
+                                                                                                 : Dtype::F32));
     }
     ir::Op op;
     op.kind = c.kind;
@@ -806,7 +825,9 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
     for (size_t i = 0; i < out.size(); ++i) {
         const double uniform = static_cast<double>(random() % 20001) / 10000 - 1;
         switch (c.in[position].fill) {
-            case Fill::Normal: out[i] = uniform; break;
+            case Fill::Normal:
+            case Fill::Moment: out[i] = uniform; break;
+            case Fill::SecondMoment:
             case Fill::Positive: out[i] = 0.3 + std::abs(uniform); break;
             case Fill::Ids: out[i] = static_cast<double>(random() % vocab); break;
             case Fill::Targets: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(random() % vocab); break;

@@ -11,7 +11,7 @@ namespace {
 
 struct Refusal {
     const char* kind;
-    std::vector<std::string> in, out;  // dims; "i32" first for integers
+    std::vector<std::string> in, out;  // dims; "i32" first for integers, "bf16" for bfloat16
     ir::Attrs attrs;
     const char* message;
 };
@@ -30,11 +30,12 @@ std::string refusal_of(const Refusal& c) {
     op.attrs = c.attrs;
     const auto add = [&](const std::string& text, std::string name) {
         std::vector<std::string> words = split_words(text);
-        const bool integer = !words.empty() && words[0] == "i32";
-        if (integer) words.erase(words.begin());
+        const std::string type = words.empty() ? "" : words[0];
+        const bool integer = type == "i32", narrow = type == "bf16";
+        if (integer || narrow) words.erase(words.begin());
         std::vector<ir::DimId> dims;
         for (const std::string& w : words) dims.push_back(r.dim(w));
-        return b.make({name, dims, integer ? Dtype::I32 : Dtype::F32});
+        return b.make({name, dims, integer ? Dtype::I32 : narrow ? Dtype::BF16 : Dtype::F32});
     };
     for (size_t i = 0; i < c.in.size(); ++i) op.in.push_back(add(c.in[i], std::string(1, static_cast<char>('a' + i))));
     for (size_t i = 0; i < c.out.size(); ++i) op.out.push_back(add(c.out[i], std::string(1, static_cast<char>('y' + i))));
@@ -42,6 +43,12 @@ std::string refusal_of(const Refusal& c) {
 }
 
 const ir::Attrs kNorm = {{"eps", 1e-5}, {"over", std::string("hidden")}}, kOverVocab = {{"over", std::string("vocab")}};
+const ir::Attrs kAdam = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+ir::Attrs with_places(std::vector<int64_t> shards, std::vector<int64_t> places) {
+    ir::Attrs out = kAdam;
+    out["seed"] = int64_t{1}, out["shards"] = std::move(shards), out["places"] = std::move(places);
+    return out;
+}
 const ir::Attrs kDrop = {{"dropout", 0.1}, {"rng_key", int64_t{1}}};
 const ir::Attrs kAttentionAttrs = {{"scale", 1.0}, {"window", int64_t{0}}};
 const ir::Attrs kOneDocument = {{"scale", 1.0}, {"window", int64_t{0}}, {"one_document", int64_t{1}}};
@@ -397,6 +404,41 @@ const Refusal kRefusals[] = {
     {"wait", {"seq"}, {}, {}, "needs the attribute peer"},
     {"adamw", {"seq", "seq", "seq", "seq", "seq"}, {"seq", "seq", "seq"}, {{"beta1", 0.9}}, "needs the attribute beta2"},
     {"adam", {"seq", "seq", "seq", "seq", "seq"}, {"seq", "seq", "seq"}, {{"beta1", 0.9}}, "needs the attribute beta2"},
+    {"adamw", {"seq", "seq", "seq", "seq"}, {"seq", "seq", "seq"}, kAdam, "takes 5 operands, not 4"},
+    {"adamw",
+     {"seq", "seq", "seq", "seq", "seq"},
+     {"seq", "seq", "seq"},
+     with_places({}, {0, 1, 4, 1, 4, 4}),
+     "takes 6 operands, not 5"},
+    {"adam",
+     {"seq", "seq", "seq", "seq", "", "seq"},
+     {"seq", "seq", "seq"},
+     with_places({}, {0, 1, 4, 1, 4, 4}),
+     "only moments in bfloat16 are rounded at random"},
+    {"adamw",
+     {"seq", "seq", "bf16 seq", "bf16 seq", "seq", "seq"},
+     {"seq", "seq", "seq"},
+     with_places({}, {0, 1, 4, 1, 4, 4}),
+     "the number of steps is one number"},
+    {"adamw",
+     {"seq", "seq", "bf16 seq", "bf16 seq", "", "seq"},
+     {"seq", "seq", "seq"},
+     with_places({0}, {0, 1, 4, 1, 4, 4}),
+     "has not the whole numbers of each place"},
+    {"adamw",
+     {"seq", "seq", "bf16 seq", "bf16 seq", "", "seq"},
+     {"seq", "seq", "seq"},
+     with_places({}, {0, 1, 0, 1, 4, 4}),
+     "has not the whole numbers of each place"},
+    {"adamw",
+     {"seq", "seq", "seq", "seq", "seq"},
+     {"seq", "seq", "seq"},
+     [] {
+         ir::Attrs attrs = kAdam;
+         attrs["seed"] = int64_t{1};
+         return attrs;
+     }(),
+     "has one of seed and shards without the other"},
     {"sgd",
      {"seq", "seq", "seq"},
      {"seq"},

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/bfloat16.h"
 #include "runtime/trainer.h"
 #include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
@@ -139,6 +140,19 @@ void muon(Tensor& w, const Tensor& g, Remembered& s, double decay, size_t rows, 
     for (size_t i = 0; i < w.size(); ++i) w[i] = w[i] * (1 - kLr * decay) - kLr * ratio * u[i];
 }
 
+// The moments of a run that keeps them in bfloat16: exp_avg to the nearest, exp_avg_sq to one of the two next to it. `s` becomes
+// what they are.
+void expect_rounded(Remembered& s, const Tensor& first, const Tensor& second, const std::string& key) {
+    for (size_t i = 0; i < first.size(); ++i) {
+        EXPECT_EQ(first[i], static_cast<double>(Bf16(s.first[i]))) << key;
+        int exponent = 0;
+        std::frexp(s.second[i], &exponent);
+        EXPECT_LT(std::abs(second[i] - s.second[i]), std::ldexp(1.0, std::max(exponent - 8, -133))) << key;
+        EXPECT_EQ(second[i], static_cast<double>(Bf16(second[i]))) << key;
+    }
+    s = {first, second};
+}
+
 struct Case {
     const char *name, *optimizer;
     Settings keys;
@@ -148,6 +162,8 @@ void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 
 const Case kCases[] = {
     {"AdamW", "AdamW", {}},
+    {"AdamWInBfloat16", "AdamW", {{"optimizer.implementation", "fused_opt_states_bf16"}}},
+    {"AdamInBfloat16", "Adam", {{"optimizer.implementation", "fused_opt_states_bf16"}}},
     {"Adam", "Adam", {}},
     {"AdamOfGpt2", "Adam", {}, true},
     {"Sgd", "SGD", {{"optimizer.nesterov", "false"}}},
@@ -177,7 +193,7 @@ TEST_P(Optimizers, UpdateAsTheirFormulasSay) {
         c.gpt2,
         {{"optimizer.name", "SGD"}, {"optimizer.momentum", "0.0"}, {"optimizer.weight_decay", "0.0"}, {"optimizer.lr", "1.0"}});
     const std::string name = c.optimizer;
-    const bool nesterov = run.r.flag("optimizer.nesterov"),
+    const bool narrow = run.r.text("optimizer.implementation") != "fused", nesterov = run.r.flag("optimizer.nesterov"),
                match = run.r.text("optimizer.muon_adjust_lr_fn") == "match_rms_adamw";
     const double momentum = run.r.number("optimizer.momentum");
     // Larger than at the start of a training, so that no gradient is as small as the rounding of the weights.
@@ -191,7 +207,8 @@ TEST_P(Optimizers, UpdateAsTheirFormulasSay) {
     for (int64_t t = 1; t <= kSteps; ++t) {
         const runtime::GlobalTensors g = gradient(probe, run);
         run.trainer.step();
-        const runtime::GlobalTensors got = run.weights();
+        const runtime::GlobalTensors got = run.weights(), first = run.trainer.state(runtime::saved_as("exp_avg.{}")),
+                                     second = run.trainer.state(runtime::saved_as("exp_avg_sq.{}"));
         for (auto& [key, w] : want) {
             Remembered& s = states[key];
             const double decay = decay_of(key);
@@ -200,6 +217,7 @@ TEST_P(Optimizers, UpdateAsTheirFormulasSay) {
             else adam(w, g.at(key), s, decay, t, name == "Adam");
             double farthest = 0;
             for (size_t i = 0; i < w.size(); ++i) farthest = std::max(farthest, std::abs(w[i] - got.at(key)[i]));
+            if (narrow) expect_rounded(s, first.at(key), second.at(key), key);
             EXPECT_LE(farthest, 1e-10) << key << " in step " << t;
         }
         want = got;  // so that differences do not add up over the steps: each step is held to 1e-10

@@ -62,6 +62,7 @@ struct Backend {
     static constexpr auto& cross_entropy_backward = cpu::cross_entropy_backward;
     static constexpr auto& cross_entropy_gradient = cpu::cross_entropy_gradient;
     static constexpr auto& adamw = cpu::adamw;
+    static constexpr auto& adamw_of_narrow_moments = cpu::adamw_of_narrow_moments;
     static constexpr auto& sgd = cpu::sgd;
     static constexpr auto& muon_momentum = cpu::muon_momentum;
     static constexpr auto& muon = cpu::muon;

@@ -16,10 +16,13 @@ public:
         : low_(static_cast<uint32_t>(row)), high_(static_cast<uint32_t>(row >> 32)) {
         for (int i = 0; i < kLanes; ++i) lanes_[i] = first_index + static_cast<uint32_t>(i);
     }
-    // `value` holds the elements from `at` on; what is dropped becomes 0.
-    LOCKSTEP_INLINE Vec keep(int64_t at, uint32_t threshold, Vec value) const {
-        const BitVec index = lanes_ + static_cast<uint32_t>(at);
-        return keep_where(dropout_bits<BitVec>(index, low_, high_), threshold, value);
+    // Of the elements from `first` on.
+    LOCKSTEP_INLINE BitVec at(int64_t first) const {
+        return dropout_bits<BitVec>(lanes_ + static_cast<uint32_t>(first), low_, high_);
+    }
+    // `value` holds the elements from `first` on; what is dropped becomes 0.
+    LOCKSTEP_INLINE Vec keep(int64_t first, uint32_t threshold, Vec value) const {
+        return keep_where(at(first), threshold, value);
     }
 
 private:

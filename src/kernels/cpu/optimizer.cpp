@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/dropout_bits.h"
 #include "kernels/cpu/for_each_vector.h"
 #include "kernels/cpu/optimizer_pieces.h"
 #include "kernels/cpu/simd.h"
@@ -11,6 +12,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const TypedOnStream<AdamW> adamw;
+extern const Typed<AdamWOfNarrowMoments> adamw_of_narrow_moments;
 extern const Typed<Sgd> sgd;
 extern const Typed<MuonMomentum> muon_momentum;
 extern const Typed<Muon> muon;
@@ -35,8 +37,9 @@ struct Factors {
     float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
 };
 
-template <bool kCoupled, class S, class T>
-LOCKSTEP_INLINE void update(const Factors& f, const float* g, S* w, S* m, S* v, T* narrow, int64_t lanes) {
+// Gives the second moment, which it leaves as it was.
+template <bool kCoupled, class S, class M, class T>
+LOCKSTEP_INLINE Vec update(const Factors& f, const float* g, S* w, M* m, const M* v, T* narrow, int64_t lanes) {
     Vec grad = load(g, lanes) * f.grad_scale;
     if constexpr (kCoupled) grad += load(w, lanes) * f.l2;
     const Vec first = load(m, lanes), new_first = first + (grad - first) * f.one_minus_beta1;
@@ -46,7 +49,7 @@ LOCKSTEP_INLINE void update(const Factors& f, const float* g, S* w, S* m, S* v, 
     store(w, updated, lanes);
     if (narrow) store(narrow, updated, lanes);
     store(m, new_first, lanes);
-    store(v, new_second, lanes);
+    return new_second;
 }
 
 SquareSum piece_sum(const float* x, int64_t n) {
@@ -69,7 +72,28 @@ SquareSum piece_sum(const float* x, int64_t n) {
 template <bool kCoupled, class S, class T>
 void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float* g, S* w, S* m, S* v, T* narrow) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        update<kCoupled>(factors, g + i, w + i, m + i, v + i, narrow ? narrow + i : nullptr, lanes);
+        store(v + i, update<kCoupled>(factors, g + i, w + i, m + i, v + i, narrow ? narrow + i : nullptr, lanes), lanes);
+    });
+}
+
+template <bool kCoupled, class T>
+void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const MomentRounding& how, const float* g, float* w, Bf16* m,
+               Bf16* v, T* narrow) {
+    const uint32_t noise = rounding_noise(how.draws->seed, *how.steps);
+    pool.parallel([=, &how](int thread, int threads) {
+        const Range mine = split(n, threads, thread, 16);
+        for (int64_t begin = mine.begin; begin < mine.end;) {
+            const ElementDraws::Row row = how.draws->row_at(begin, noise, how.layer);
+            const int64_t end = std::min(row.end, mine.end);
+            const RowBits bits(row.row, row.index);
+            for (int64_t i = begin; i < end; i += kLanes) {
+                const int64_t lanes = std::min<int64_t>(kLanes, end - i);
+                const Vec second = update<kCoupled>(factors, g + i, w + i, m + i, v + i, narrow ? narrow + i : nullptr, lanes);
+                const BitVec rounded = rounded_to_bf16(reinterpret_cast<BitVec>(second), bits.at(i - begin));
+                store(v + i, reinterpret_cast<Vec>(rounded), lanes);
+            }
+            begin = end;
+        }
     });
 }
 
@@ -81,6 +105,16 @@ void adamw_of(ThreadPool& pool, int64_t n, const AdamStep& step, const double* c
     const Factors factors(step, now);
     if (step.l2 != 0) adam_loop<true>(pool, n, factors, g, w, m, v, narrow);
     else adam_loop<false>(pool, n, factors, g, w, m, v, narrow);
+}
+
+template <class T>
+void adamw_of_narrow_moments_of(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control,
+                                const MomentRounding& rounding, const float* g, float* w, Bf16* m, Bf16* v, T* narrow) {
+    const StepControl now = StepControl::read(control);
+    if (!now.commit) return;
+    const Factors factors(step, now);
+    if (step.l2 != 0) adam_loop<true>(pool, n, factors, rounding, g, w, m, v, narrow);
+    else adam_loop<false>(pool, n, factors, rounding, g, w, m, v, narrow);
 }
 
 // The direction of a step with momentum; b: what it remembers, or nullptr.
@@ -160,6 +194,7 @@ SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* work
 }
 
 constinit const TypedOnStream<AdamW> adamw([]<class S, class T>() { return adamw_of<S, T>; });
+constinit const Typed<AdamWOfNarrowMoments> adamw_of_narrow_moments([]<class T>() { return adamw_of_narrow_moments_of<T>; });
 constinit const Typed<Sgd> sgd([]<class T>() { return sgd_of<T>; });
 constinit const Typed<MuonMomentum> muon_momentum([]<class T>() { return muon_momentum_of<T>; });
 constinit const Typed<Muon> muon([]<class T>() { return muon_of<T>; });

@@ -5,6 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/element_draws.h"
 #include "kernels/optimizer_step.h"
 
 namespace lockstep::kernels::cpu {
@@ -18,6 +19,12 @@ template <class S, class T>
 using AdamW = void(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v,
                    T* narrow);
 extern TypedOnStream<AdamW> adamw;
+
+// The same with moments in bfloat16: m is rounded to nearest and v at random. T: of narrow.
+template <class T>
+using AdamWOfNarrowMoments = void(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control,
+                                  const MomentRounding& rounding, const float* g, float* w, Bf16* m, Bf16* v, T* narrow);
+extern Typed<AdamWOfNarrowMoments> adamw_of_narrow_moments;
 
 // g += l2 w; b = momentum b + g; w -= lr (nesterov ? g + momentum b : b). Without a buffer b (nullptr) w -= lr g.
 template <class T>

@@ -60,6 +60,7 @@ struct Backend {
     FORWARD(cross_entropy_backward)
     FORWARD(cross_entropy_gradient)
     FORWARD(adamw)
+    FORWARD(adamw_of_narrow_moments)
     FORWARD(sgd)
     FORWARD(muon_momentum)
     FORWARD(muon)

@@ -28,14 +28,17 @@ __device__ Factors factors_of(const AdamStep& s, const double* control) {
     return f;
 }
 
-template <class S, class T>
+// Weights as S, moments as M.
+template <class S, class M, class T>
 struct AdamOf {
     Factors f;
     const float* g;
-    S *w, *m, *v;
+    S* w;
+    M *m, *v;
     T* narrow;
-    template <int W>
-    __device__ __forceinline__ void at(int64_t i) const {
+    // round(seconds): as they are stored.
+    template <int W, class Round>
+    __device__ __forceinline__ void at(int64_t i, const Round& round) const {
         const Floats<W> grads = load<W>(g + i);
         Floats<W> weights = load<W>(w + i), firsts = load<W>(m + i), seconds = load<W>(v + i);
         UNROLL
@@ -49,7 +52,33 @@ struct AdamOf {
         store(w + i, weights);
         if (narrow) store(narrow + i, weights);
         store(m + i, firsts);
+        round(seconds);
         store(v + i, seconds);
+    }
+    template <int W>
+    __device__ __forceinline__ void at(int64_t i) const {
+        at<W>(i, [](Floats<W>&) {});
+    }
+};
+
+template <class T>
+struct AdamOfNarrowMoments {
+    AdamOf<float, Bf16, T> adam;
+    const ElementDraws* draws;
+    uint32_t noise;
+    uint64_t layer;
+    template <int W>
+    __device__ __forceinline__ void at(int64_t i) const {
+        adam.template at<W>(i, [&](Floats<W>& seconds) {
+            ElementDraws::Row row = draws->row_at(i, noise, layer);
+            int64_t begin = i;  // of the row
+            UNROLL
+            for (int j = 0; j < W; ++j) {
+                if (i + j >= row.end) row = draws->row_at(i + j, noise, layer), begin = i + j;
+                const uint32_t bits = dropout_bits(row.row, row.index + static_cast<uint32_t>(i + j - begin));
+                seconds[j] = std::bit_cast<float>(rounded_to_bf16(std::bit_cast<uint32_t>(seconds[j]), bits));
+            }
+        });
     }
 };
 
@@ -61,7 +90,23 @@ __global__ void __launch_bounds__(kEachThreads, kAdamBlocks)
     if (control[kCommit] == 0) return;
     if (thread() == 0) factors = factors_of(step, control);
     block_barrier();
-    for_own<W>(n, AdamOf<S, T>{factors, g, w, m, v, narrow});
+    for_own<W>(n, AdamOf<S, S, T>{factors, g, w, m, v, narrow});
+}
+
+template <int W, class T>
+__global__ void __launch_bounds__(kEachThreads, kAdamBlocks)
+    adamw_of_narrow_moments_kernel(int64_t n, AdamStep step, const double* control, ElementDraws given, const double* steps,
+                                   uint64_t layer, const float* g, float* w, Bf16* m, Bf16* v, T* narrow) {
+    __shared__ Factors factors;
+    __shared__ ElementDraws draws;
+    if (control[kCommit] == 0) return;
+    if (thread() == 0) {
+        factors = factors_of(step, control);
+        draws.count = given.count;
+        for (int k = 0; k < given.count; ++k) draws.of[k] = given.of[k];
+    }
+    block_barrier();
+    for_own<W>(n, AdamOfNarrowMoments<T>{{factors, g, w, m, v, narrow}, &draws, rounding_noise(given.seed, *steps), layer});
 }
 
 // The direction of a step with momentum; b: what it remembers from element i on, or nullptr.
@@ -221,6 +266,17 @@ void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control
 }
 
 template <class T>
+void adamw_of_narrow_moments(Stream stream, int64_t n, const AdamStep& step, const double* control,
+                             const MomentRounding& rounding, const float* g, float* w, Bf16* m, Bf16* v, T* narrow) {
+    if (n == 0) return;
+    const bool wide = is_wide(0, g, w, m, v, narrow);
+    Grid grid = grid_of_elements(n, wide);
+    if (grid.blocks > kAdamBlocks * kProcessors) grid.blocks = kAdamBlocks * kProcessors;
+    launch(wide ? adamw_of_narrow_moments_kernel<kWide, T> : adamw_of_narrow_moments_kernel<1, T>, grid, stream, n, step, control,
+           *rounding.draws, rounding.steps, rounding.layer, g, w, m, v, narrow);
+}
+
+template <class T>
 void sgd(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, T* w, T* b) {
     for_each(stream, n, is_wide(0, g, w, b), SgdOf<T>{step, control, g, w, b});
 }
@@ -249,11 +305,13 @@ void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool 
     launch(total_kernel, {1, kEachThreads}, stream, count, sums, adds, total);
 }
 
-#define COPY(T)                                                                                                    \
-    template void sgd<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, T*, T*);               \
-    template void muon_momentum<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, float*, T*); \
-    template void muon<T>(Stream, int64_t, double, const double*, const float*, T*);                               \
-    template void outer_gradient<T>(Stream, int64_t, float, const T*, const T*, float*);                           \
+#define COPY(T)                                                                                                      \
+    template void adamw_of_narrow_moments<T>(Stream, int64_t, const AdamStep&, const double*, const MomentRounding&, \
+                                             const float*, float*, Bf16*, Bf16*, T*);                                \
+    template void sgd<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, T*, T*);                 \
+    template void muon_momentum<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, float*, T*);   \
+    template void muon<T>(Stream, int64_t, double, const double*, const float*, T*);                                 \
+    template void outer_gradient<T>(Stream, int64_t, float, const T*, const T*, float*);                             \
     template void outer_sgd<T>(Stream, int64_t, const MomentumStep&, float, float, const float*, T*, T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY

@@ -2,6 +2,7 @@
 // step (kernels/step_control.h) are read where they are on the device, so that nobody waits for them.
 #pragma once
 
+#include "kernels/element_draws.h"
 #include "kernels/gpu/types.h"
 #include "kernels/optimizer_step.h"
 
@@ -11,6 +12,11 @@ namespace lockstep::kernels::gpu {
 // narrow: null, or where the new w go, too.
 template <class S, class T>
 void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, S* w, S* m, S* v, T* narrow);
+
+// The same with moments in bfloat16: m is rounded to nearest and v at random.
+template <class T>
+void adamw_of_narrow_moments(Stream stream, int64_t n, const AdamStep& step, const double* control,
+                             const MomentRounding& rounding, const float* g, float* w, Bf16* m, Bf16* v, T* narrow);
 
 // b: what is remembered, or nullptr.
 template <class T>

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/quantized.h"
+#include "kernels/rank_draws.h"
 #include "kernels/reference/reference.h"
 #include "kernels/step_control.h"
 
@@ -143,9 +144,10 @@ Made make_optimizer(const KernelContext& c) {
     const int64_t n = c.elements(c.in(0));
     const double beta1 = c.op.number("beta1"), beta2 = c.op.number("beta2"), eps = c.op.number("eps"),
                  decay = c.op.number("weight_decay");
-    const bool writes_narrow = c.op.out.size() > 3;
-    return kernel_from([=](const KernelArgs& a) {
-        const StepControl s = StepControl::read(in<double>(a, 4));
+    const bool writes_narrow = c.op.out.size() > 3, draws = c.op.attrs.contains("seed");
+    return kernel_from([=, drawn = draws ? rank_draws(c) : ElementDraws{}](const KernelArgs& a) {
+        const StepControl s = StepControl::read(in<double>(a, draws ? 5 : 4));
+        const uint32_t noise = draws ? rounding_noise(drawn.seed, *in<double>(a, 4)) : 0;
         const T *w0 = in<T>(a, 0), *g0 = in<T>(a, 1);
         T *w = static_cast<T*>(a.out[0]), *m = static_cast<T*>(a.out[1]), *v = static_cast<T*>(a.out[2]);
         if (!s.commit && w != w0) std::memcpy(w, w0, sizeof(T) * n);
@@ -159,6 +161,9 @@ Made make_optimizer(const KernelContext& c) {
                 static_cast<T>(decayed - s.lr / s.bias_correction1 * m1 / (std::sqrt(v1) / std::sqrt(s.bias_correction2) + eps));
             m[i] = static_cast<T>(m1);
             v[i] = static_cast<T>(v1);
+            if (!draws) continue;
+            const ElementDraws::Row row = drawn.row_at(i, noise, static_cast<uint64_t>(a.instance));
+            v[i] = static_cast<T>(rounded_to_bf16(v1, dropout_bits(row.row, row.index)));
         }
         if (writes_narrow) std::copy(w, w + n, static_cast<T*>(a.out[3]));
     });

@@ -13,6 +13,7 @@ namespace lockstep::kernels::registry {
 template <class B>
 void add_common_of_float(std::vector<Registered>& r) {
     add_all<B, Max<B, float>, CrossEntropy<B, float>, SumSquares<B>>(r);
+    add_all<B, AdamWOfNarrowMoments<B, float>, AdamOfNarrowMoments<B, float>>(r);
 }
 
 // Parameters and activations as T.
@@ -41,6 +42,7 @@ template <class B, class T>
 void add_common_beside_float(std::vector<Registered>& r) {
     using F = float;
     add_all<B, Narrow<B, T>, Widen<B, T>, AdamW<B, F, T>, Adam<B, F, T>>(r);
+    add_all<B, AdamWOfNarrowMoments<B, T>, AdamOfNarrowMoments<B, T>>(r);
     // Logits as their gradient is stored, and logits in float32.
     add_all<B, Max<B, T>, CrossEntropy<B, T>, CrossEntropyBackward<B, F, T>, CrossEntropyGradient<B, F, T>>(r);
     // The residual stream in float32.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/optimizer_step.h"
+#include "kernels/rank_draws.h"
 #include "kernels/registry/registry.h"
 
 namespace lockstep::kernels::registry {
@@ -21,24 +22,51 @@ struct Adams {  // w, g, m, v, control -> w, m, v[, narrow]
         });
     }
 };
-template <class B, class T, class N = T>
-struct AdamW : Adams<B, T, N> {
+// Moments in bfloat16, weights in float32.
+template <class B, class N>
+struct AdamsOfNarrowMoments {  // w, g, m, v, steps, control -> w, m, v[, narrow]
+    static constexpr bool kWritesNarrow = !std::is_same_v<float, N>;
+    using Results = std::conditional_t<kWritesNarrow, std::tuple<float, Bf16, Bf16, N>, std::tuple<float, Bf16, Bf16>>;
+    using Types = Results(float, float, Bf16, Bf16, double, double);
+    static std::unique_ptr<Kernel> make_with(const KernelContext& c, AdamStep step) {
+        step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
+        return kernel_from([n = c.elements(c.in(0)), step, draws = rank_draws(c)](const KernelArgs& k) {
+            N* narrow = nullptr;
+            if constexpr (kWritesNarrow) narrow = out<N>(k, 3);
+            const MomentRounding rounding = {&draws, in<double>(k, 4), static_cast<uint64_t>(k.instance)};
+            B::adamw_of_narrow_moments(B::place(k), n, step, in<double>(k, 5), rounding, in(k, 1), in_place<B, float>(k, n),
+                                       out<Bf16>(k, 1), out<Bf16>(k, 2), narrow);
+        });
+    }
+};
+
+// Of: one of the above.
+template <class Of>
+struct AdamWBy : Of {
     static constexpr Family kFamily{"adamw", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         AdamStep step;
         step.weight_decay = c.op.number("weight_decay");
-        return Adams<B, T, N>::make_with(c, step);
+        return Of::make_with(c, step);
     }
 };
-template <class B, class T, class N = T>
-struct Adam : Adams<B, T, N> {
+template <class Of>
+struct AdamBy : Of {
     static constexpr Family kFamily{"adam", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         AdamStep step;
         step.l2 = number(c, "weight_decay");
-        return Adams<B, T, N>::make_with(c, step);
+        return Of::make_with(c, step);
     }
 };
+template <class B, class T, class N = T>
+using AdamW = AdamWBy<Adams<B, T, N>>;
+template <class B, class T, class N = T>
+using Adam = AdamBy<Adams<B, T, N>>;
+template <class B, class N>
+using AdamWOfNarrowMoments = AdamWBy<AdamsOfNarrowMoments<B, N>>;
+template <class B, class N>
+using AdamOfNarrowMoments = AdamBy<AdamsOfNarrowMoments<B, N>>;
 
 inline MomentumStep momentum_step(const ir::Op& op) {
     MomentumStep step;
