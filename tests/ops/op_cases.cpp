@@ -127,6 +127,14 @@ std::vector<OpCase> float8_cases() {
                 {name, "from_float8", {is_e4m3 ? codes(x) : gradients(x), scale(g.dims)}, {final_of(x)}, {}, g.split});
         }
     }
+    // More than a block of a GPU takes at once.
+    const std::map<std::string, int64_t> large = {{"batch", 2}, {"seq", 48}, {"hidden", 400}};
+    for (const auto& [name, dims] : {std::pair{"large", ""}, {"large_sequences", "batch"}}) {
+        cases.push_back({name, "amax", {fixed(x)}, {final_of(dims)}, {}, "", large});
+        cases.push_back(
+            {name, "to_float8", {fixed(x), scale(dims)}, {{x, -1, false, Dtype::F8E4M3}, final_of(dims)}, {}, "", large});
+        cases.push_back({name, "from_float8", {codes(x), scale(dims)}, {final_of(x)}, {}, "", large});
+    }
     const auto ranges = [](std::vector<int64_t> triples) {
         return std::pair<std::string, ir::Attr>("ranges", std::move(triples));
     };
