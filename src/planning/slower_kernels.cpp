@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "kernels/cuda/gpu_kind.h"
 #include "kernels/cuda/planned.h"
 
 namespace lockstep::planning {
@@ -30,6 +31,8 @@ public:
         const ir::Tensor& result = r.tensors[op.out[0]];
         const ops::KernelEntry* own = entry_of(catalog, op, result.dtype);
         if (!own || ir::local_elements(mesh_, r, result) < kElements) return std::nullopt;
+        if (std::string reason = why_parts(op); !reason.empty())
+            return SlowerKernel{std::string(ir::kScaledEinsum), op.kernel, "cublaslt.scaled_matmul", reason};
         for (const ops::KernelEntry* e = catalog.entries.data(); e != own; ++e) {
             if (e->op != op.kind || e->kernel == own->kernel) continue;
             const bool is_of_another_type = e->dtype != result.dtype;
@@ -48,6 +51,15 @@ private:
             if (!of_cudnn.empty()) return of_cudnn;
         }
         return is_of_another_type ? fmt::format("it has no {}", name_of(r.tensors[op.out[0]].dtype)) : "";
+    }
+
+    // Of a part of a product of float8 on a GPU; not where the recipe asks for parts.
+    std::string why_parts(const ir::Op& op) const {
+        if (!machine_.cluster || !machine_.cluster->runs_module()) return "";
+        const int capability = machine_.cluster->module.compute_capability;
+        const std::vector<ops::KernelEntry>& all = machine_.options.catalog.entries;
+        const bool has_whole = std::any_of(all.begin(), all.end(), [](const auto& e) { return e.op == ir::kScaledEinsum; });
+        return has_whole || !kernels::cuda::has_float8(capability) ? kernels::cuda::why_not_float8(op, capability) : "";
     }
 
     const Machine& machine_;

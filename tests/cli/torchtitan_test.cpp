@@ -86,7 +86,11 @@ TEST_P(Torchtitan, IsCheckedOrRefusedOnceForAllReasons) {
     // What is ignored stands in one line, and everything else in none.
     EXPECT_EQ(f.err.find("ignored: "), f.err.rfind("ignored: ")) << f.err;
     EXPECT_NE(f.err.find("ignored: "), std::string::npos) << f.err;
-    EXPECT_NE(f.err.find("quantize.*"), std::string::npos) << f.err;
+    // Where no layer converts these keys say nothing; of the converter's one has no effect.
+    const bool converts = name == "llama3_405b";
+    EXPECT_NE(f.err.find(converts ? "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp" : "quantize.*"),
+              std::string::npos)
+        << f.err;
 }
 INSTANTIATE_TEST_SUITE_P(Cli, Torchtitan, ::testing::ValuesIn(expected().begin(), expected().end()), [](const auto& info) {
     std::string name = info.param.first;

@@ -128,7 +128,7 @@ TEST(GpuKernelsPage, SaysOfEachKernelWhetherItRan) {
     const size_t begin = text.find("\n## Which kernels ran\n");
     ASSERT_NE(begin, std::string::npos);
     std::istringstream page(text.substr(begin + 1, text.find("\n## ", begin + 1) - begin));
-    const std::regex row(R"(\| `([a-z_]+\.[a-z_]+)` \| (.*) \| (.*) \|)"), op(R"(`([a-z_]+)`)");
+    const std::regex row(R"(\| `([a-z0-9_]+\.[a-z0-9_]+)` \| (.*) \| (.*) \|)"), op(R"(`([a-z0-9_]+)`)");
     std::set<KernelAndOp> said;
     std::map<std::string, int> words;
     for (std::string line; std::getline(page, line);) {

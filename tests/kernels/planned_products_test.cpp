@@ -152,5 +152,39 @@ TEST(PlannedProducts, WrongFilesAreRefusedInWords) {
     }
 }
 
+// Workspaces of products of float8: the library's, and a copy of each factor that is turned. GPUs of 10.0 turn none.
+TEST(PlannedFloat8, IsTurnedInTheWorkspaceWhereTheGpuTakesOneOrder) {
+    const Settings settings = {{"model.converters", "quantize.linear.float8"},
+                               {"training.mixed_precision_param", "bfloat16"},
+                               {"model.dim", "32"},
+                               {"model.head_dim", "16"},
+                               {"model.ffn_dim", "48"},
+                               {"training.seq_len", "16"}};
+    for (const int capability : {80, 86, 89, 90, 100, 120}) {
+        SCOPED_TRACE(capability);
+        compile::CompileOptions options;
+        options.catalog = planned_catalog("a test", capability);
+        const ir::Program p = compile::compile(small_recipe(settings), options).programs[0];
+        EXPECT_FALSE(ops::verify(p));
+        int whole = 0, parts = 0, turned = 0;
+        for (const ir::Routine& r : p.routines) {
+            for (const ir::Op& op : r.ops) {
+                parts += !why_not_float8(op, capability).empty();
+                if (op.kernel != "cublaslt.scaled_matmul") continue;
+                ++whole;
+                ops::MatmulShape s;
+                ASSERT_TRUE(ops::is_matmul(p.mesh, r, op, &s));
+                const int64_t copies =
+                    (s.a_transposed ? turned_bytes(s.m, s.k) : 0) + (s.b_transposed ? turned_bytes(s.n, s.k) : 0);
+                turned += copies > 0;
+                EXPECT_EQ(op.workspace_bytes, whole_product_bytes(kProductWorkspaceBytes + (capability == 100 ? 0 : copies)));
+            }
+        }
+        EXPECT_EQ(whole > 0, capability >= 89);
+        EXPECT_EQ(turned > 0, capability >= 89);
+        EXPECT_EQ(parts > 0, capability < 89);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::testing

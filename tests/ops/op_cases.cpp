@@ -129,6 +129,14 @@ std::vector<OpCase> float8_cases() {
                 {name, "from_float8", {is_e4m3 ? codes(x) : gradients(x), scale(g.dims)}, {final_of(x)}, {}, g.split});
         }
     }
+    // More than a block of a GPU takes at once.
+    const std::map<std::string, int64_t> large = {{"batch", 2}, {"seq", 48}, {"hidden", 400}};
+    for (const auto& [name, dims] : {std::pair{"large", ""}, {"large_sequences", "batch"}}) {
+        cases.push_back({name, "amax", {fixed(x)}, {final_of(dims)}, {}, "", large});
+        cases.push_back(
+            {name, "to_float8", {fixed(x), scale(dims)}, {{x, -1, false, Dtype::F8E4M3}, final_of(dims)}, {}, "", large});
+        cases.push_back({name, "from_float8", {codes(x), scale(dims)}, {final_of(x)}, {}, "", large});
+    }
     const auto ranges = [](std::vector<int64_t> triples) {
         return std::pair<std::string, ir::Attr>("ranges", std::move(triples));
     };
@@ -221,6 +229,12 @@ std::vector<OpCase> float8_cases() {
     product("on_a_shard_of_the_sum", {codes(x), codes(w), scale("batch.g"), scale("")}, y, "hidden");
     product("on_a_shard_of_groups", {gradients(y), codes(x), scale(tokens), scale("batch.g")}, w, "batch");
     product("of_no_matrices", {codes(x), codes(x), scale("batch.g"), scale("")}, "batch seq");
+    // What libraries serve: a scale for each factor, multiples of 16.
+    const std::map<std::string, int64_t> of_blocks = {{"batch", 2}, {"seq", 40}, {"hidden", 96}, {"ffn", 112}};
+    product("of_one_scale", {codes(x), codes(w), scale(""), scale("")}, y, "", of_blocks, fast);
+    product("of_one_scale_to_operand", {gradients(y), codes(w), scale(""), scale("")}, x, "", of_blocks);
+    product("of_one_scale_to_weight", {gradients(y), codes(x), scale(""), scale("")}, w, "", of_blocks);
+    product("of_one_scale_swapped", {codes(x), gradients(y), scale(""), scale("")}, w, "", of_blocks);
     product("long_sum", {codes(x), codes(w), scale(tokens), scale("")}, y, "", long_sum);
     product("long_sum_of_blocks", {codes(x), codes(w), scale("batch hidden.g"), scale("ffn")}, y, "", long_sum);
     product("long_sum_of_powers", {codes(x), codes(w), exponents("batch seq hidden.g"), exponents("ffn hidden.g")}, y, "",

@@ -340,6 +340,11 @@ TEST_P(OpTableGpu, KernelsAgreeWithTheReferenceInAnyOrderOfWarps) {
     }
 }
 
+// A product of float8 that is made of parts rounds its factors.
+bool expands_to_bfloat16(const Drawn& d) {
+    return std::any_of(d.fast.ops.begin(), d.fast.ops.end(), [](const ir::Op& op) { return op.note == "from scaled_einsum"; });
+}
+
 // On the device of the module that LOCKSTEP_GPU_MODULE names, by its kernels.
 class OpTableDevice : public OnNamedDevice<OpTable> {};
 
@@ -350,6 +355,8 @@ TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
     const Catalog catalog = [](int) {
         ops::KernelCatalog all = plugins::gpu_catalog();
         add_to(all, kernels::reference_kernels());
+        // What cuBLASLt does not serve is made of parts.
+        std::erase_if(all.entries, [](const ops::KernelEntry& e) { return e.kernel == "reference.scaled_einsum"; });
         return all;
     };
     const bool has_cudnn = plugins::gpu_module().description.find(", cuDNN") != std::string::npos;
@@ -357,6 +364,10 @@ TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
     for (unsigned seed = 0; seed < seeds_of(c, 3); ++seed) {
         const auto in_narrow_types = [&](ir::Routine r) { return in_narrow(kNarrow[seed % 2], std::move(r), seed % 4 < 2); };
         const auto hold = [&](const Drawn& d, double tolerance) {
+            if (c.name.starts_with("of_one_scale") && plugins::gpu_module().compute_capability >= 89) {
+                EXPECT_TRUE(std::any_of(d.fast.ops.begin(), d.fast.ops.end(),
+                                        [](const ir::Op& op) { return op.kernel == "cublaslt.scaled_matmul"; }));
+            }
             if (std::any_of(d.fast.ops.begin(), d.fast.ops.end(),
                             [](const ir::Op& op) { return op.kernel.starts_with("reference."); }))
                 return;  // it has none for these types
@@ -377,7 +388,9 @@ TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
             }
         };
         for (const Results kind : {Results::Written, Results::Accumulated}) {
-            if (c.sizes.empty()) hold(draw(c, mesh, seed, kind, as_it_is, catalog), 1e-5);
+            if (!c.sizes.empty()) continue;
+            const Drawn d = draw(c, mesh, seed, kind, as_it_is, catalog);
+            hold(d, expands_to_bfloat16(d) ? 0x1p-6 : 1e-5);
         }
         hold(draw(c, mesh, seed, Results::Written, in_narrow_types, catalog), 0x1p-6);
     }
@@ -510,8 +523,7 @@ TEST(OpTableCoverage, OpsWithoutAGpuKernel) {
             if (!kinds.contains(r.op)) without.insert(r.op);
         }
     }
-    EXPECT_EQ(without, (std::set<std::string>{"qkv_rope", "amax", "to_float8", "float8_scale", "to_blocks", "from_float8",
-                                              "scaled_einsum", "apply_scales", "member_amax", "member_float8"}));
+    EXPECT_EQ(without, (std::set<std::string>{"qkv_rope", "scaled_einsum", "to_blocks", "apply_scales"}));
 }
 
 TEST(OpTableCoverage, EveryDerivativeHasACase) {

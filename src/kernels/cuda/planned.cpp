@@ -31,6 +31,7 @@ template <class F>
 auto of_kind(int compute_capability, F f) {
     switch (kind_of(compute_capability)) {
         case GpuKind::Ampere: return f.template operator()<GpuKind::Ampere>();
+        case GpuKind::Ada: return f.template operator()<GpuKind::Ada>();
         case GpuKind::Hopper: return f.template operator()<GpuKind::Hopper>();
         case GpuKind::Blackwell: return f.template operator()<GpuKind::Blackwell>();
         case GpuKind::Consumer: break;
@@ -92,6 +93,14 @@ std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, co
     const KernelContext c{mesh, routine, op, 0, 1};
     const auto query = static_cast<size_t>(queries);
     return of_kind(compute_capability, [&]<GpuKind kind>() { return text_of<kind>(c, query); });
+}
+
+std::string why_not_float8(const ir::Op& op, int compute_capability) {
+    if (op.kind != ir::kEinsum || op.note != "from scaled_einsum") return "";
+    if (!has_float8(compute_capability))
+        return fmt::format("GPUs of compute capability {}.{} have no products of float8", compute_capability / 10,
+                           compute_capability % 10);
+    return fmt::format("it takes factors with one scale each, and sizes that are multiples of {}", kFloat8Block);
 }
 
 ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {

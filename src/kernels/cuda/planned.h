@@ -18,4 +18,7 @@ ops::KernelCatalog planned_catalog(const std::string& origin, int compute_capabi
 // Why cuDNN does not serve an op of attention on such a GPU, in words with numbers. Empty: it does, or the op is none.
 std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op, int compute_capability);
 
+// Why cuBLASLt does not serve a product of float8 of which this op is a part. Empty: it is a part of none.
+std::string why_not_float8(const ir::Op& op, int compute_capability);
+
 }  // namespace lockstep::kernels::cuda

@@ -13,6 +13,7 @@
 #include "base/round.h"
 #include "kernels/cuda/planned_products.h"
 #include "kernels/cuda/product_kernels.h"
+#include "kernels/gpu/float8.h"
 #include "ops/einsum.h"
 
 namespace lockstep::kernels::cuda {
@@ -49,11 +50,11 @@ cudaDataType_t type_of(Dtype type) {
         case Dtype::F32: return CUDA_R_32F;
         case Dtype::BF16: return CUDA_R_16BF;
         case Dtype::F16: return CUDA_R_16F;
+        case Dtype::F8E4M3: return CUDA_R_8F_E4M3;
+        case Dtype::F8E5M2: return CUDA_R_8F_E5M2;
         case Dtype::F64:
         case Dtype::I32:
         case Dtype::I8:
-        case Dtype::F8E4M3:
-        case Dtype::F8E5M2:
         case Dtype::E8M0: break;
     }
     throw InternalError(fmt::format("cublaslt.matmul: no products of {}", name_of(type)));
@@ -83,25 +84,33 @@ struct Operands {
     const void *a, *b;
     const void* before;  // what is added to; may be c. None: nothing is
     void* c;
-    const void* bias = nullptr;  // [n]
-    const void* aux = nullptr;   // GELU's operand [m, n]: written with a bias, else read
+    const void* bias = nullptr;                         // [n]
+    const void* aux = nullptr;                          // GELU's operand [m, n]: written with a bias, else read
+    const void *a_scale = nullptr, *b_scale = nullptr;  // of factors in float8, one number each
 };
+
+struct Types {
+    Dtype a, b, out;
+};
+
+void* aligned_workspace(void* workspace) {
+    return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kProductAlignment));
+}
 
 // A row-major product C [m, n] = or += A [m, k] B [n, k]^T, where A and B may be transposed. Its transpose is what cuBLASLt
 // computes: C^T [n, m] in columns has the bytes of C in rows.
 class Product {
 public:
     // op: for messages. workspace_bytes: what the library may use.
-    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, Dtype in, Dtype out, int64_t workspace_bytes)
+    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, const Types& types, int64_t workspace_bytes)
         : op_(std::move(op)),
           shape_(s),
           epilogue_(epilogue),
-          in_(in),
-          out_(out),
+          types_(types),
           workspace_bytes_(workspace_bytes),
-          a_(s.a_transposed ? layout(in, s.m, s.k) : layout(in, s.k, s.m)),
-          b_(s.b_transposed ? layout(in, s.n, s.k) : layout(in, s.k, s.n)),
-          c_(layout(out, s.n, s.m)) {
+          a_(s.a_transposed ? layout(types.a, s.m, s.k) : layout(types.a, s.k, s.m)),
+          b_(s.b_transposed ? layout(types.b, s.n, s.k) : layout(types.b, s.k, s.n)),
+          c_(layout(types.out, s.n, s.m)) {
         cublasLtMatmulDesc_t made = nullptr;
         CHECK(cublasLtMatmulDescCreate, &made, CUBLAS_COMPUTE_32F, CUDA_R_32F);
         description_.reset(made);
@@ -116,8 +125,10 @@ public:
 
     // What the library lacks shows before the first step.
     void prepare() {
-        if (epilogue_.kind != CUBLASLT_EPILOGUE_DEFAULT) algorithms_[1] = choose(true);
+        if (has_parts()) algorithms_[1] = choose(true);
     }
+    // Of float8: sums may be taken in fewer bits than float32 has.
+    void sum_fast() { set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}); }
     // For aligned pointers this one; for others, the library chooses.
     void use(const ChosenAlgorithm& chosen) {
         const auto refuse = [&](const std::string& why) {
@@ -157,8 +168,9 @@ public:
         const void* const before = o.before ? o.before : o.c;
         const cublasLtMatmulAlgo_t& chosen = algorithm(o, before);
         point_to(o.bias, o.aux);
+        if (is_scaled()) scale_by(o.a_scale, o.b_scale);
         CHECK(cublasLtMatmul, library(), description_.get(), &one, o.b, b_.get(), o.a, a_.get(), &beta, before, c_.get(), o.c,
-              c_.get(), &chosen, aligned(workspace), static_cast<size_t>(workspace_bytes_), stream);
+              c_.get(), &chosen, aligned_workspace(workspace), static_cast<size_t>(workspace_bytes_), stream);
     }
 
 private:
@@ -177,9 +189,13 @@ private:
         if (epilogue_.has_aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     }
 
-    static void* aligned(void* workspace) {
-        return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kProductAlignment));
+    void scale_by(const void* a, const void* b) {
+        set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
     }
+    bool is_scaled() const { return is_float8(types_.a); }
+    // Could other ops do the same?
+    bool has_parts() const { return is_scaled() || epilogue_.kind != CUBLASLT_EPILOGUE_DEFAULT; }
 
     // For pointers that are aligned as kernels like them, or any: chosen at the first use of each.
     const cublasLtMatmulAlgo_t& algorithm(const Operands& o, const void* before) {
@@ -191,10 +207,11 @@ private:
         if (!found) found = choose(is_aligned);
         return *found;
     }
-    // Of these two the library takes the alignment from an address.
+    // Of these the library takes the alignment from an address.
     void point_to_some(bool is_aligned) {
-        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(alignment(out_, is_aligned)));
+        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(alignment(types_.out, is_aligned)));
         point_to(some, some);
+        if (is_scaled()) scale_by(some, some);
     }
     cublasLtMatmulAlgo_t choose(bool is_aligned) { return ask(is_aligned, 1).front().algo; }
     std::vector<cublasLtMatmulHeuristicResult_t> ask(bool is_aligned, int most) {
@@ -207,10 +224,10 @@ private:
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes_));
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
-        for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES})
-            set(attribute, alignment(in_, is_aligned));
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(types_.b, is_aligned));
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(types_.a, is_aligned));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-            set(attribute, alignment(out_, is_aligned));
+            set(attribute, alignment(types_.out, is_aligned));
         point_to_some(is_aligned);
         std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
         int count = 0;
@@ -225,7 +242,7 @@ private:
     [[noreturn]] void refuse(const char* why) const {
         const std::string text = fmt::format("cuBLASLt has no algorithm for {}, a product of [{}, {}] and [{}, {}]: {}", op_,
                                              shape_.m, shape_.k, shape_.k, shape_.n, why);
-        if (epilogue_.kind == CUBLASLT_EPILOGUE_DEFAULT) throw InternalError(text);
+        if (!has_parts()) throw InternalError(text);
         throw UserError("runtime.no_algorithm", "runtime.disabled_kernels",
                         fmt::format("{}: add {} to runtime.disabled_kernels, and its parts run instead", text, op_));
     }
@@ -233,7 +250,7 @@ private:
     const std::string op_;
     const ops::MatmulShape shape_;
     const Epilogue epilogue_;
-    const Dtype in_, out_;
+    const Types types_;
     const int64_t workspace_bytes_;
     const Layout a_, b_, c_;
     Description description_;
@@ -257,7 +274,7 @@ int64_t products_version() { return static_cast<int64_t>(cublasLtGetVersion()); 
 std::vector<ProductAlgorithm> product_algorithms(const KernelContext& c, int64_t workspace_bytes, int most) {
     const std::optional<ProductRow> p = product_of(c);
     ensure(p.has_value(), "cublaslt.matmul: not a product of matrices");
-    return Product(p->op, shape_of(c), epilogue_of(c.op), p->in, p->out, workspace_bytes).all(most);
+    return Product(p->op, shape_of(c), epilogue_of(c.op), {p->in, p->in, p->out}, workspace_bytes).all(most);
 }
 
 std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out) {
@@ -265,7 +282,7 @@ std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out
     const int first = c.op.kind == "addmm" ? 1 : 0;
     const Epilogue epilogue = epilogue_of(c.op);
     const int64_t workspace_bytes = c.op.workspace_bytes - whole_product_bytes(0);
-    auto product = std::make_shared<Product>(c.op.kind, shape, epilogue, in, out, workspace_bytes);
+    auto product = std::make_shared<Product>(c.op.kind, shape, epilogue, Types{in, in, out}, workspace_bytes);
     if (const std::optional<ChosenAlgorithm> chosen = chosen_by(c.op.kernel)) product->use(*chosen);
     else product->prepare();
     return kernel_from([product = std::move(product), first, swapped = shape.swapped, adds = c.op.accumulates(0),
@@ -274,6 +291,33 @@ std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out
         Operands o = {k.in[first + (swapped ? 1 : 0)], k.in[first + (swapped ? 0 : 1)], before, k.out[0]};
         if (epilogue.has_bias) o.bias = k.in[2];
         if (epilogue.has_aux) o.aux = epilogue.has_bias ? k.out[1] : k.in[2];
+        product->run(static_cast<cudaStream_t>(k.queue.handle()), o, k.workspace);
+    });
+}
+
+std::unique_ptr<Kernel> make_scaled_product(const KernelContext& c, bool turns) {
+    const ops::MatmulShape stored = shape_of(c);
+    const int a = stored.swapped ? 1 : 0, b = 1 - a;
+    ops::MatmulShape shape = stored;
+    if (turns) shape.a_transposed = shape.b_transposed = false;
+    const Types types = {c.in(static_cast<size_t>(a)).dtype, c.in(static_cast<size_t>(b)).dtype, c.out(0).dtype};
+    auto product = std::make_shared<Product>(c.op.kind, shape, Epilogue{}, types, kProductWorkspaceBytes);
+    if (c.op.attrs.contains("fast") && c.op.integer("fast") != 0) product->sum_fast();
+    product->prepare();
+    return kernel_from([=, adds = c.op.accumulates(0)](const KernelArgs& k) {
+        // Behind what the library uses.
+        char* free = static_cast<char*>(aligned_workspace(k.workspace)) + kProductWorkspaceBytes;
+        const auto factor = [&](int i, bool is_turned, int64_t rows) {
+            if (!turns || !is_turned) return static_cast<const void*>(k.in[i]);
+            char* const at = free;
+            free += turned_bytes(rows, shape.k);
+            gpu::turn(k.queue.handle(), shape.k, rows, k.in[i], at);
+            return static_cast<const void*>(at);
+        };
+        Operands o = {};
+        o.a = factor(a, stored.a_transposed, shape.m), o.b = factor(b, stored.b_transposed, shape.n);
+        o.before = adds && !k.fresh ? k.out[0] : nullptr, o.c = k.out[0];
+        o.a_scale = k.in[a + 2], o.b_scale = k.in[b + 2];
         product->run(static_cast<cudaStream_t>(k.queue.handle()), o, k.workspace);
     });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/gpu/any_type_kernels.h"
+#include "kernels/gpu/float8_kernels.h"
 #include "kernels/gpu/typed_kernels.h"
 
 namespace lockstep::kernels::gpu {
@@ -12,6 +13,7 @@ std::vector<Registered> list_of_all() {
     std::vector<Registered> r;
     add_typed<B>(r);
     any_type::add<B>(r);
+    float8::add<B>(r);
     return r;
 }
 

@@ -1,7 +1,8 @@
 // What a kernel here may say of a GPU: the words that nvcc, hipcc and the emulator (for g++ and clang++) all know. No kernel
 // names a vendor. A kernel is a `__global__` function; it is started by launch().
 //   - Lanes exchange with shuffle_xor() in groups of 32, whether a warp has 32 lanes or 64. All lanes take part.
-//   - No kernel adds atomically: sums have one order, so that equal input gives equal bits.
+//   - No kernel adds atomically: sums have one order, so that equal input gives equal bits. The largest of integers has no order:
+//     raise_to().
 //   - Memory is read and written through load() and store(), 16 bytes at a time where the data allows it.
 #pragma once
 
@@ -86,6 +87,7 @@ __device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shf
 __device__ __forceinline__ int shuffle_xor(int v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 #endif
 __device__ __forceinline__ void block_barrier() { __syncthreads(); }
+__device__ __forceinline__ void raise_to(int* at, int v) { atomicMax(at, v); }
 __device__ __forceinline__ unsigned thread() { return threadIdx.x; }
 __device__ __forceinline__ unsigned threads() { return blockDim.x; }
 __device__ __forceinline__ unsigned block() { return blockIdx.x; }
@@ -115,6 +117,7 @@ T shuffle_xor(T v, int mask, const emulator::Where& where = emulator::Where::cur
     return other;
 }
 inline void block_barrier(const emulator::Where& where = emulator::Where::current()) { emulator::block_barrier(where); }
+inline void raise_to(int* at, int v) { *at = v > *at ? v : *at; }  // one thread runs at a time
 inline unsigned thread() { return emulator::place.thread.x; }
 inline unsigned threads() { return emulator::place.block_size.x; }
 inline unsigned block() { return emulator::place.block.x; }

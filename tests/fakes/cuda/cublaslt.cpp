@@ -77,6 +77,11 @@ Slot slot(Operation& o, cublasLtMatmulDescAttributes_t which) {
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return o.aux_ld;
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE: return o.aux_stride;
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return o.aux_type;
+        case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return o.a_scale;
+        case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return o.b_scale;
+        case CUBLASLT_MATMUL_DESC_A_SCALE_MODE: return o.a_scale_mode;
+        case CUBLASLT_MATMUL_DESC_B_SCALE_MODE: return o.b_scale_mode;
+        case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return o.fast_accumulation;
         default: return {};
     }
 }
@@ -149,10 +154,15 @@ cublasLtMatmulAlgo_t words_of(const Algorithm& algorithm) {
     return words;
 }
 
+Product checked(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
+    const DeviceProperties& device = machine().properties;
+    return checked(o, a, b, c, d, 10 * device.major + device.minor);
+}
+
 uint64_t hash(const Product& p) {
     const Operation& o = p.operation;
-    std::string all = fmt::format("{} {} {} {} {} {}", static_cast<int>(o.compute), o.pointer_mode, o.transposed_a,
-                                  o.transposed_b, o.epilogue, o.aux_ld);
+    std::string all = fmt::format("{} {} {} {} {} {} {}", static_cast<int>(o.compute), o.pointer_mode, o.transposed_a,
+                                  o.transposed_b, o.epilogue, o.aux_ld, o.fast_accumulation);
     for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
         all += fmt::format(" {} {} {} {} {} {} {}", static_cast<int>(l->type), l->rows, l->cols, l->ld, l->order, l->batch_count,
                            l->batch_stride);
@@ -174,6 +184,8 @@ Algorithm choose(const Product& p, const Preference& preference) {
         const uint32_t alignment = std::min<uint32_t>(preference.alignment[i], kMostAlignment);
         require(alignment > 0 && (alignment & (alignment - 1)) == 0, kInvalid, "an alignment is no power of 2");
         require(alignment >= element_bytes(layouts[i]->type), kNotSupported, "an alignment is less than an element's");
+        require(!is_float8(p.a.type) || alignment >= kFloat8Alignment, kNotSupported,
+                "matrices of a product of float8 are aligned to 16 bytes");
         algorithm.alignment[i] = static_cast<uint16_t>(alignment);
     }
     const auto take_alignment = [&](Operand operand, const char* name, const void* address, bool is_used) {
@@ -471,6 +483,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
             require_device_memory(r.name, r.address, r.bytes);
             require(alignment_of(r.address) >= algorithm.alignment[r.operand], kInvalid,
                     fmt::format("the algorithm needs {} aligned to {} bytes", r.name, algorithm.alignment[r.operand]));
+        }
+        for (const void* scale : {p.operation.a_scale, p.operation.b_scale}) {
+            if (scale) require_device_memory("a scale", scale, sizeof(float));
         }
         require_apart(p, operands);
         require_workspace({static_cast<char*>(workspace), workspace_bytes}, algorithm, operands);

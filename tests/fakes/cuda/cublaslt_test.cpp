@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/elements.h"
@@ -17,8 +18,16 @@ protected:
     void SetUp() override { reset(1); }
 };
 
-Dtype dtype(cudaDataType_t type) { return type == CUDA_R_32F ? Dtype::F32 : type == CUDA_R_16BF ? Dtype::BF16 : Dtype::F16; }
-size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+Dtype dtype(cudaDataType_t type) {
+    switch (type) {
+        case CUDA_R_32F: return Dtype::F32;
+        case CUDA_R_16BF: return Dtype::BF16;
+        case CUDA_R_8F_E4M3: return Dtype::F8E4M3;
+        case CUDA_R_8F_E5M2: return Dtype::F8E5M2;
+        default: return Dtype::F16;
+    }
+}
+size_t bytes_of(cudaDataType_t type) { return static_cast<size_t>(lockstep::bytes_of(dtype(type))); }
 // The largest relative error of one rounding.
 double rounding(cudaDataType_t type) { return type == CUDA_R_32F ? 1e-6 : type == CUDA_R_16BF ? 0x1p-8 : 0x1p-11; }
 
@@ -61,6 +70,9 @@ struct Call {
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     Matrix a, b, c, d, bias, aux;
     int32_t bias_type = -1;
+    const void *a_scale = nullptr, *b_scale = nullptr;
+    int32_t scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    int8_t fast_accumulation = 0;
     float alpha = 1.5f, beta = 0;
     const void *alpha_at = &alpha, *beta_at = &beta;
     bool asks_heuristic = true;
@@ -119,6 +131,10 @@ struct Call {
         set(o, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux.data);
         set(o, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux.ld);
         set(o, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, aux.stride);
+        set(o, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, a_scale);
+        set(o, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, b_scale);
+        set(o, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode);
+        set(o, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast_accumulation);
         return o;
     }
 
@@ -504,6 +520,97 @@ TEST_F(FakesCublasLt, OperandsAreMemoryOfTheDevice) {
     });
 }
 
+// ---- Float8.
+
+// op(A) is transposed, op(B) is not: what compute capability 9.0 has.
+class Float8Call : public Call {
+public:
+    Float8Call(int64_t m, int64_t n, int64_t k, cudaDataType_t a_type, cudaDataType_t b_type, cudaDataType_t out,
+               int32_t op_a = CUBLAS_OP_T, int32_t op_b = CUBLAS_OP_N)
+        : Call(m, n, k, CUDA_R_32F, out, 1, op_a, op_b) {
+        a = without_room(a_type, a.rows, a.cols, 1), b = without_room(b_type, b.rows, b.cols, 2);
+        c = without_room(out, m, n, 3), d = without_room(out, m, n, 4);
+        auto* const scales = device_memory<float>(2);
+        scales[0] = 0.5f, scales[1] = 3;
+        a_scale = scales, b_scale = scales + 1;
+        alpha = 1;
+    }
+
+private:
+    static Matrix without_room(cudaDataType_t type, int64_t rows, int64_t cols, int64_t start) {
+        Matrix m{type, rows, cols, rows};
+        m.stride = rows * cols;
+        m.data = device_memory<char>(static_cast<size_t>(m.stride) * bytes_of(type));
+        fill(m, start);
+        return m;
+    }
+};
+
+TEST_F(FakesCublasLt, ProductsOfFloat8AreScaled) {
+    for (const auto& [a, b] :
+         {std::pair{CUDA_R_8F_E4M3, CUDA_R_8F_E4M3}, {CUDA_R_8F_E4M3, CUDA_R_8F_E5M2}, {CUDA_R_8F_E5M2, CUDA_R_8F_E4M3}}) {
+        for (const cudaDataType_t out : {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F}) {
+            for (const float beta : {0.0f, 1.0f}) {
+                reset(1);
+                Float8Call call(32, 16, 48, a, b, out);
+                call.beta = beta, call.fast_accumulation = 1;
+                const std::vector<double> old_c = values(call.c);
+                call.must_run();
+                call.alpha = 1.5;  // and so are the scales' product
+                call.expect_d(old_c);
+            }
+        }
+    }
+}
+
+TEST_F(FakesCublasLt, Float8IsTransposedAsTheGpuHasIt) {
+    const auto of = [](int major, int minor, int32_t op_a, int32_t op_b) {
+        reset(1);
+        DeviceProperties properties;
+        properties.major = major, properties.minor = minor;
+        set_device_properties(properties);
+        return std::make_unique<Float8Call>(16, 16, 16, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_16BF, op_a, op_b);
+    };
+    for (const auto& [op_a, op_b] :
+         {std::pair{CUBLAS_OP_N, CUBLAS_OP_N}, {CUBLAS_OP_N, CUBLAS_OP_T}, {CUBLAS_OP_T, CUBLAS_OP_T}}) {
+        for (const auto& [major, minor] : {std::pair{8, 9}, {9, 0}, {12, 0}})
+            of(major, minor, op_a, op_b)->refused(CUBLAS_STATUS_NOT_SUPPORTED, "op(A) of float8 is transposed and op(B) is not");
+        of(10, 0, op_a, op_b)->must_run();
+    }
+    of(8, 9, CUBLAS_OP_T, CUBLAS_OP_N)->must_run();
+    of(8, 6, CUBLAS_OP_T, CUBLAS_OP_N)->refused(CUBLAS_STATUS_NOT_SUPPORTED, "compute capability 86 has no float8");
+}
+
+TEST_F(FakesCublasLt, Float8IsRefusedWhereTheDocumentationHasNone) {
+    const auto refused = [](cublasStatus_t status, const std::string& why, const std::function<void(Call&)>& change) {
+        reset(1);
+        Float8Call call(32, 32, 32, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F);
+        change(call);
+        call.refused(status, why);
+    };
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "there is no product", [](Call& c) { c.a.type = c.b.type = CUDA_R_8F_E5M2; });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "there is no product", [](Call& c) { c.b.type = CUDA_R_16BF; });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "the modes 1 and 0 of scales",
+            [](Call& c) { c.scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3; });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "aligned to 16 bytes", [](Call& c) { c.alignment = 8; });
+    refused(CUBLAS_STATUS_INVALID_VALUE, "the algorithm needs B aligned to 16 bytes", [](Call& c) {
+        c.alignment = 16;
+        c.b.data = device_memory<char>(32 * 32 + 8) + 8;
+    });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "16, 24 and 32 of a product of float8 are no multiples of 16",
+            [](Call& c) { c.b.cols = c.c.cols = c.d.cols = 24, c.a.cols = c.c.rows = c.d.rows = 16; });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "40 bytes apart, no multiple of 16", [](Call& c) {
+        c.a.ld = 40;
+        c.a.data = device_memory<char>(40 * 32);
+    });
+    refused(CUBLAS_STATUS_NOT_SUPPORTED, "no epilogues of float8", [](Call& c) { c.epilogue = CUBLASLT_EPILOGUE_GELU; });
+    static float host = 1;
+    refused(CUBLAS_STATUS_INVALID_VALUE, "a scale: this is no memory of a device", [](Call& c) { c.a_scale = &host; });
+    Call wide(8, 8, 8);
+    wide.fast_accumulation = 1;
+    wide.refused(CUBLAS_STATUS_INVALID_VALUE, "scales and fast accumulation are for products of float8");
+}
+
 // ---- Algorithms and workspaces.
 
 TEST_F(FakesCublasLt, HeuristicKeepsToTheWorkspaceThatIsPreferred) {
@@ -726,8 +833,8 @@ TEST_F(FakesCublasLt, AttributesHaveSizes) {
     invalid(cublasLtMatmulDescGetAttribute(o, CUBLASLT_MATMUL_DESC_TRANSA, &type, 8, nullptr));
     invalid(cublasLtMatmulDescSetAttribute(o, CUBLASLT_MATMUL_DESC_TRANSA, &type, 1));
     invalid(cublasLtMatmulDescSetAttribute(o, CUBLASLT_MATMUL_DESC_TRANSA, nullptr, 4));
-    EXPECT_EQ(cublasLtMatmulDescSetAttribute(o, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &type, 1), CUBLAS_STATUS_NOT_SUPPORTED);
-    EXPECT_EQ(refusal(), "cublasLtMatmulDescSetAttribute: the fake does not know attribute 25");
+    EXPECT_EQ(cublasLtMatmulDescSetAttribute(o, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &type, 4), CUBLAS_STATUS_NOT_SUPPORTED);
+    EXPECT_EQ(refusal(), "cublasLtMatmulDescSetAttribute: the fake does not know attribute 15");
     cublasLtMatmulDescDestroy(o);
     EXPECT_EQ(cublasLtGetVersion(), static_cast<size_t>(CUBLAS_VERSION));
     EXPECT_STREQ(cublasLtGetStatusName(CUBLAS_STATUS_NOT_SUPPORTED), "CUBLAS_STATUS_NOT_SUPPORTED");

@@ -10,6 +10,7 @@
 #include "base/bfloat16.h"
 #include "base/error.h"
 #include "base/float16.h"
+#include "base/float8.h"
 #include "base/round.h"
 
 namespace lockstep::fakes::cuda {
@@ -23,6 +24,8 @@ void with_type(cudaDataType_t type, const F& f) {
         case CUDA_R_32F: return f(float{});
         case CUDA_R_16BF: return f(Bf16{});
         case CUDA_R_16F: return f(F16{});
+        case CUDA_R_8F_E4M3: return f(F8E4M3{});
+        case CUDA_R_8F_E5M2: return f(F8E5M2{});
         default: throw InternalError("product: a type that the checks let pass");
     }
 }
@@ -151,6 +154,8 @@ void multiply_batch(const Product& p, int64_t batch, float alpha, float beta, in
     }
     multiply_in_parts(a, b, sums, rows, depth, padded_cols, parts);
 
+    for (const void* scale : {o.a_scale, o.b_scale}) alpha *= scale ? *static_cast<const float*>(scale) : 1;
+
     const View c = view(p.c, batch), d = view(p.d, batch), aux{batch * o.aux_stride, 1, o.aux_ld};
     for (int64_t i = 0; i < rows; ++i) {
         const float bias = p.epilogue.bias ? get(o.bias, bias_type, first_bias + i) : 0;
@@ -170,7 +175,7 @@ void multiply_batch(const Product& p, int64_t batch, float alpha, float beta, in
 
 }  // namespace
 
-size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : is_float8(type) ? 1 : 2; }
 
 size_t extent_bytes(const Layout& l) {
     const Steps s = steps(l);

@@ -1,5 +1,5 @@
 // Products of matrices in the ways of cublasLtMatmul, on the host: D = epilogue(alpha op(A) op(B) + beta C + bias). Sums are in
-// float. Elements are float, bfloat16 or float16.
+// float. Elements are float, bfloat16, float16, or float8 with a scale for all.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,6 +33,10 @@ struct Operation {
     int64_t aux_ld = 0;
     int64_t aux_stride = 0;
     int32_t aux_type = -1;  // -1: D's
+    // Of float8: addresses of float, and how they are meant (cublasLtMatmulMatrixScale_t).
+    const void *a_scale = nullptr, *b_scale = nullptr;
+    int32_t a_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    int8_t fast_accumulation = 0;  // sums are in float even so
 };
 
 // What an epilogue consists of.
@@ -56,6 +60,7 @@ struct Product {
 };
 
 size_t element_bytes(cudaDataType_t type);
+constexpr bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 // From the first to the last element of all batches.
 size_t extent_bytes(const Layout& layout);
 // Of two positions of a matrix, or of two batches, one is the same element.

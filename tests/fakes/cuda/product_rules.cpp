@@ -26,7 +26,11 @@ Epilogue parts(uint32_t epilogue) {
 // The table of types. C and D have one type, and so has the bias.
 bool has_types(const Product& p) {
     const cudaDataType_t in = p.a.type, out = p.d.type;
-    if (p.b.type != in || p.c.type != out || p.operation.scale != CUDA_R_32F) return false;
+    if (p.c.type != out || p.operation.scale != CUDA_R_32F) return false;
+    if (is_float8(in) && is_float8(p.b.type))
+        return p.operation.compute == CUBLAS_COMPUTE_32F && (in != CUDA_R_8F_E5M2 || p.b.type != CUDA_R_8F_E5M2) &&
+               (out == CUDA_R_32F || out == CUDA_R_16BF || out == CUDA_R_16F);
+    if (p.b.type != in) return false;
     switch (p.operation.compute) {
         case CUBLAS_COMPUTE_32F:
         case CUBLAS_COMPUTE_32F_PEDANTIC:
@@ -79,9 +83,34 @@ void require_epilogue(const Product& p) {
     require(o.aux_stride % 8 == 0, kInvalid, "the stride between batches of the auxiliary matrix must be a multiple of 8");
 }
 
+// "FP8 kernels" in the documentation of cublasLtMatmul.
+void require_float8(const Product& p, int compute_capability) {
+    const Operation& o = p.operation;
+    const bool is_scaled = o.a_scale || o.b_scale || o.a_scale_mode != 0 || o.b_scale_mode != 0;
+    require(is_float8(p.a.type) || (!is_scaled && o.fast_accumulation == 0), kInvalid,
+            "scales and fast accumulation are for products of float8");
+    if (!is_float8(p.a.type)) return;
+    require(compute_capability >= 89, kNotSupported, fmt::format("compute capability {} has no float8", compute_capability));
+    require(
+        o.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && o.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+        kNotSupported, fmt::format("the fake does not know the modes {} and {} of scales", o.a_scale_mode, o.b_scale_mode));
+    const bool takes_all = compute_capability / 10 == 10;
+    require(takes_all || (o.transposed_a == CUBLAS_OP_T && o.transposed_b == CUBLAS_OP_N), kNotSupported,
+            fmt::format("on compute capability {} op(A) of float8 is transposed and op(B) is not", compute_capability));
+    require(o.epilogue == CUBLASLT_EPILOGUE_DEFAULT, kNotSupported, "the fake knows no epilogues of float8");
+    for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
+        require(l->order == CUBLASLT_ORDER_COL, kNotSupported, "matrices of a product of float8 are in column-major order");
+        const auto bytes = l->ld * static_cast<int64_t>(element_bytes(l->type));
+        require(bytes % kFloat8Alignment == 0, kNotSupported,
+                fmt::format("columns of a product of float8 are {} bytes apart, no multiple of 16", bytes));
+    }
+    require(p.rows() % 16 == 0 && p.cols() % 16 == 0 && p.depth() % 16 == 0, kNotSupported,
+            fmt::format("the sizes {}, {} and {} of a product of float8 are no multiples of 16", p.rows(), p.cols(), p.depth()));
+}
+
 }  // namespace
 
-Product checked(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
+Product checked(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d, int compute_capability) {
     const auto is_operation = [](int32_t x) { return x == CUBLAS_OP_N || x == CUBLAS_OP_T || x == CUBLAS_OP_C; };
     require(is_operation(o.transposed_a) && is_operation(o.transposed_b), kInvalid, "there is no such operation on A or B");
     require(o.pointer_mode == CUBLASLT_POINTER_MODE_HOST || o.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE, kNotSupported,
@@ -94,6 +123,7 @@ Product checked(const Operation& o, const Layout& a, const Layout& b, const Layo
     require_layout(a, "A", false), require_layout(b, "B", false), require_layout(c, "C", true), require_layout(d, "D", false);
     require_shapes(p);
     require_epilogue(p);
+    require_float8(p, compute_capability);
     return p;
 }
 

@@ -1,0 +1,42 @@
+// Float8 (base/float8.h), with a scale for each group of elements. T: how floats are stored; Q: F8E4M3, F8E5M2.
+#pragma once
+
+#include "base/dtype.h"
+#include "base/float8.h"
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+// Which group an element is in. Runs of elements next to each other are in one; a run's group follows from its index in `dims`
+// dims, of which the last one comes first here.
+struct Grouping {
+    static constexpr int kMost = 8;
+    struct Dim {
+        int64_t size, each, stride;  // runs; of them in one group; from a group to the next
+    };
+    int64_t run = 1;    // elements
+    int64_t count = 1;  // groups
+    int dims = 0;
+    Dim of[kMost] = {};
+};
+
+// amax[g] = the largest |x| of the group and of what amax[g] holds, which is none below 0. NaN is larger than all.
+template <class T>
+void amax(Stream stream, int64_t n, const Grouping& groups, const T* x, float* amax);
+// One number, as it is in another float type.
+void round_to(Stream stream, Dtype type, float* x);
+
+// q = encode(x scale) and s = 1 / scale, of the group's amax. s: null, or [groups].
+template <class T, class Q>
+void to_float8(Stream stream, int64_t n, const Grouping& groups, bool power_of_two, const T* x, const float* amax, Q* q,
+               float* s);
+// s [n] = 1 / scale, of codes up to `largest`.
+void float8_scale(Stream stream, int64_t n, float largest, bool power_of_two, const float* amax, float* s);
+// x = q s.
+template <class T, class Q>
+void from_float8(Stream stream, int64_t n, const Grouping& groups, const Q* q, const float* s, T* x);
+
+// x [rows, columns] of bytes becomes [columns, rows]. Sizes and addresses are multiples of 16.
+void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out);
+
+}  // namespace lockstep::kernels::gpu
