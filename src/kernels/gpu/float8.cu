@@ -144,7 +144,7 @@ struct Decoded {
     const float* s;
     T* x;
     float scale = 0;
-    __device__ void begin(int64_t group) { scale = s[group]; }
+    __device__ void begin(int64_t group) { scale = s ? s[group] : 1; }
     template <int W>
     __device__ void at(int64_t i) const {
         Floats<W> values = Waiting<W, Q>(q + i).floats();
@@ -167,6 +167,19 @@ struct ScaleOf {
     template <int W>
     __device__ void at(int64_t i) const {
         s[i] = 1.0f / scale_of(amax[i], largest, power_of_two);
+    }
+};
+
+template <class T>
+struct Scaled {
+    Grouping of_a, of_b;
+    const float *x, *a, *b;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        float value = x[i] * a[group_of(of_a, i / of_a.run)];
+        if (b) value *= b[group_of(of_b, i / of_b.run)];
+        y[i] = narrow<T>(value);
     }
 };
 
@@ -234,6 +247,11 @@ void from_float8(Stream stream, int64_t n, const Grouping& groups, const Q* q, c
     if (may_be_wide(n, groups, q, x)) launch(from_float8_kernel<kCodes, T, Q>, grid, stream, n, groups, q, s, x);
     else launch(from_float8_kernel<1, T, Q>, grid, stream, n, groups, q, s, x);
 }
+template <class T>
+void apply_scales(Stream stream, int64_t n, const Grouping& of_a, const Grouping& of_b, const float* x, const float* a,
+                  const float* b, T* y) {
+    for_each(stream, n, Scaled<T>{of_a, of_b, x, a, b, y});
+}
 void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out) {
     const int64_t all = (rows + kTurned - 1) / kTurned * ((columns + kTurned - 1) / kTurned);
     const Grid grid = {static_cast<unsigned>(all < kEachBlocks ? all : kEachBlocks), kEachThreads};
@@ -243,8 +261,10 @@ void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out
 #define COPY_OF_TWO(T, Q)                                                                                      \
     template void to_float8<T, Q>(Stream, int64_t, const Grouping&, bool, const T*, const float*, Q*, float*); \
     template void from_float8<T, Q>(Stream, int64_t, const Grouping&, const Q*, const float*, T*);
-#define COPY(T)                                                                \
-    template void amax<T>(Stream, int64_t, const Grouping&, const T*, float*); \
+#define COPY(T)                                                                                                                \
+    template void amax<T>(Stream, int64_t, const Grouping&, const T*, float*);                                                 \
+    template void apply_scales<T>(Stream, int64_t, const Grouping&, const Grouping&, const float*, const float*, const float*, \
+                                  T*);                                                                                         \
     COPY_OF_TWO(T, F8E4M3) COPY_OF_TWO(T, F8E5M2)
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY

@@ -32,9 +32,14 @@ void to_float8(Stream stream, int64_t n, const Grouping& groups, bool power_of_t
                float* s);
 // s [n] = 1 / scale, of codes up to `largest`.
 void float8_scale(Stream stream, int64_t n, float largest, bool power_of_two, const float* amax, float* s);
-// x = q s.
+// x = q s, or q where s is null.
 template <class T, class Q>
 void from_float8(Stream stream, int64_t n, const Grouping& groups, const Q* q, const float* s, T* x);
+
+// y = x a b, of the groups' scales. b: may be null.
+template <class T>
+void apply_scales(Stream stream, int64_t n, const Grouping& of_a, const Grouping& of_b, const float* x, const float* a,
+                  const float* b, T* y);
 
 // x [rows, columns] of bytes becomes [columns, rows]. Sizes and addresses are multiples of 16.
 void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out);

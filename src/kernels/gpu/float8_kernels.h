@@ -82,6 +82,32 @@ struct FromFloat8 {
     }
 };
 
+// Codes as they are.
+template <class T, class Q>
+struct FromCodes {
+    static constexpr Family kFamily{"from_float8", "from_codes"};
+    using Types = T(Q);
+    static Made make(const KernelContext& c) {
+        const int64_t n = c.elements(c.in(0));
+        return kernel_from(
+            [n](const KernelArgs& k) { from_float8(stream_of(k), n, one_group(n), in<Q>(k, 0), nullptr, out<T>(k, 0)); });
+    }
+};
+
+template <class T>
+struct ApplyScales {
+    static constexpr Family kFamily{"apply_scales", "apply_scales"};
+    using Types = T(float, float);
+    static bool serves(const KernelContext& c) { return c.op.in.size() <= 3; }
+    static Made make(const KernelContext& c) {
+        const bool two = c.op.in.size() == 3;
+        return kernel_from([two, n = c.elements(c.in(0)), of_a = grouping(c, c.in(0), c.in(1)),
+                            of_b = two ? grouping(c, c.in(0), c.in(2)) : Grouping()](const KernelArgs& k) {
+            apply_scales(stream_of(k), n, of_a, of_b, in(k, 0), in(k, 1), two ? in(k, 2) : nullptr, out<T>(k, 0));
+        });
+    }
+};
+
 struct Float8Scale {
     static constexpr Family kFamily{"float8_scale", "float8_scale"};
     using Types = float(float);
@@ -138,6 +164,7 @@ struct MemberFloat8 {
 template <class B, class T>
 void add_of(std::vector<Registered>& r) {
     add_all<B, Amax<T>, MemberAmax<T>, MemberFloat8<T>>(r);
+    add_all<B, FromCodes<T, F8E4M3>, FromCodes<T, F8E5M2>, ApplyScales<T>>(r);
     add_all<B, ToFloat8<T, F8E4M3>, ToFloat8<T, F8E5M2>, FromFloat8<T, F8E4M3>, FromFloat8<T, F8E5M2>>(r);
 }
 template <class B>
