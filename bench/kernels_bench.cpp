@@ -514,6 +514,48 @@ void floats_to_float8(benchmark::State& state) {
         });
     });
 }
+// The two passes of a block of 32: the largest size, then the codes.
+void floats_to_blocks(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20, kBlock = 32, kTogether = 64;
+    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    std::vector<F8E4M3> q(kCount);
+    std::vector<E8M0> s(kCount / kBlock);
+    measure_bytes(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+        pool_of(threads).parallel([&](int thread, int all) {
+            const Range mine = split(kCount / kBlock, all, thread, kTogether);
+            for (int64_t b = mine.begin; b < mine.end; b += kTogether) {
+                uint32_t most[kTogether];
+                float by[kTogether];
+                largest_of_blocks(kTogether, kBlock, x.data() + b * kBlock, most);
+                block_scales(kTogether, most, 448, BlockRounding::rceil, s.data() + b, by);
+                blocks_to_float8(kTogether, kBlock, x.data() + b * kBlock, by, q.data() + b * kBlock);
+            }
+        });
+    });
+}
+// Blocks of 32 rows of 4,096.
+void columns_to_blocks(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20, kBlock = 32, kRow = 4096, kTogether = 4096;
+    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    std::vector<F8E4M3> q(kCount);
+    std::vector<E8M0> s(kCount / kBlock);
+    measure_bytes(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+        pool_of(threads).parallel([&](int thread, int all) {
+            const Range mine = split(kCount / kBlock, all, thread, kTogether);
+            for (int64_t i = mine.begin; i < mine.end; i += kTogether) {
+                const int64_t first = i / kRow * kRow * kBlock + i % kRow;
+                uint32_t most[kTogether] = {};
+                float by[kTogether];
+                for (int64_t r = 0; r < kBlock; ++r) largest_of_columns(kTogether, x.data() + first + r * kRow, most);
+                block_scales(kTogether, most, 448, BlockRounding::rceil, s.data() + i, by);
+                for (int64_t r = 0; r < kBlock; ++r)
+                    columns_to_float8(kTogether, x.data() + first + r * kRow, by, q.data() + first + r * kRow);
+            }
+        });
+    });
+}
 void largest_size_of_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
@@ -578,6 +620,8 @@ BENCHMARK(dequantize_sum_of_four)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(floats_to_float8)->Apply(one_and_two_threads);
+BENCHMARK(floats_to_blocks)->Apply(one_and_two_threads);
+BENCHMARK(columns_to_blocks)->Apply(one_and_two_threads);
 BENCHMARK(largest_size_of_all)->Apply(one_and_two_threads);
 BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 

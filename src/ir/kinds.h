@@ -21,7 +21,7 @@ inline constexpr std::string_view kAddRmsnorm = "add_rmsnorm", kAddmm = "addmm",
                                   kMatmulDgelu = "matmul_dgelu", kQkvRope = "qkv_rope";
 inline constexpr std::string_view kSlice = "slice", kBlock = "block", kSumBlocks = "sum_blocks";
 inline constexpr std::string_view kPack = "pack", kUnpack = "unpack", kQuantize = "quantize", kMeet = "meet";
-inline constexpr std::string_view kAmax = "amax", kToFloat8 = "to_float8", kFromFloat8 = "from_float8",
-                                  kScaledEinsum = "scaled_einsum";
+inline constexpr std::string_view kAmax = "amax", kToFloat8 = "to_float8", kFromFloat8 = "from_float8", kToBlocks = "to_blocks",
+                                  kScaledEinsum = "scaled_einsum", kApplyScales = "apply_scales";
 
 }  // namespace lockstep::ir

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "base/float8.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels {
@@ -30,6 +32,17 @@ struct Float8Groups {
         return n;
     }
 
+    // Elements next to each other whose scales are next to each other, from a multiple of this on.
+    int64_t columns() const {
+        int64_t n = 1;
+        for (auto d = dims.rbegin(); d != dims.rend(); ++d) {
+            if (d->size == 1) continue;
+            if (d->each != 1 || d->stride != n) break;
+            n *= d->size;
+        }
+        return n;
+    }
+
     int64_t of(int64_t element) const {
         int64_t at = 0;
         for (auto d = dims.rbegin(); d != dims.rend(); ++d) {
@@ -39,6 +52,12 @@ struct Float8Groups {
         return at;
     }
 };
+
+// Of to_blocks; nothing: the scale of a block is a float, as to_float8 makes it.
+inline std::optional<BlockRounding> block_rounding(const ir::Op& op) {
+    if (!op.attrs.contains("rounding")) return std::nullopt;
+    return op.text("rounding") == "rceil" ? BlockRounding::rceil : BlockRounding::floor;
+}
 
 inline Float8Groups float8_groups(const KernelContext& c, const ir::Tensor& whole, const ir::Tensor& scale) {
     Float8Groups out;

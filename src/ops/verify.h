@@ -35,8 +35,9 @@ enum class Invariant {
     // A list of queries, keys and values (the dims qkv, kv_heads, head_dim) is whole but for a rank's own heads. Ops that
     // do not take it apart read it as a list: nothing joins or cuts it, and no dim of it is in an op with one of heads
     Qkv,
-    // Float8 is made by to_float8 and read by scaled_einsum and from_float8; all else moves it, and no sum of it is partial. A
-    // rank has the scales of its own elements. The amax of a to_float8 is that of its operand
+    // Float8 is made by to_float8 and to_blocks, and read by scaled_einsum and from_float8; all else moves it, and no sum of it is
+    // partial. So it is with scales in E8M0. A rank has the scales of its own elements, and whole blocks of a to_blocks. The amax
+    // of a to_float8 is that of its operand
     Float8,
     // What crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
     Border,

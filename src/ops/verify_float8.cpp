@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,20 @@ namespace lockstep::ops {
 namespace {
 
 bool is_of_float8(const Op& op) {
-    return op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8 || op.kind == ir::kScaledEinsum;
+    static constexpr std::array<std::string_view, 6> kinds = {ir::kAmax,       ir::kToFloat8,     ir::kToBlocks,
+                                                              ir::kFromFloat8, ir::kScaledEinsum, ir::kApplyScales};
+    return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+}
+
+// Operand i, of this type, read as codes or as a scale; and result i made as such.
+bool reads(const Op& op, size_t i, Dtype type) {
+    if (op.kind == ir::kScaledEinsum) return is_float8(type) ? i < 2 : i >= 2;
+    if (op.kind == ir::kFromFloat8) return is_float8(type) ? i == 0 : i == 1;
+    return op.kind == ir::kApplyScales && !is_float8(type) && i > 0;
+}
+bool makes(const Op& op, size_t i, Dtype type) {
+    if (is_float8(type)) return (op.kind == ir::kToFloat8 || op.kind == ir::kToBlocks) && i == 0;
+    return op.kind == ir::kToBlocks && i == 1;
 }
 
 // Result i has elements of operand i, unchanged; of blocks, of the operands together.
@@ -52,17 +66,17 @@ private:
     const Made& made(TensorId t) const { return maker_[static_cast<size_t>(t)]; }
 
     void made_and_read(const Op& op) {
-        const auto check = [&](const std::vector<TensorId>& tensors, const char* does, std::string_view kind, size_t first) {
+        const auto check = [&](const std::vector<TensorId>& tensors, const char* does, auto may) {
             for (size_t i = 0; i < tensors.size(); ++i) {
                 const ir::Tensor& t = tensor(tensors[i]);
-                if (!is_float8(t.dtype)) continue;
-                if (!t.placement.partial.empty()) fail(op, fmt::format("{} is float8 and partial", t.name));
-                if (!only_moves(op) && (op.kind != kind || i >= first))
-                    fail(op, fmt::format("{} {}, which is float8", does, t.name));
+                if (!is_coded(t.dtype)) continue;
+                const std::string_view what = is_float8(t.dtype) ? "float8" : name_of(t.dtype);
+                if (!t.placement.partial.empty()) fail(op, fmt::format("{} is {} and partial", t.name, what));
+                if (!only_moves(op) && !may(op, i, t.dtype)) fail(op, fmt::format("{} {}, which is {}", does, t.name, what));
             }
         };
-        check(op.in, "reads", op.kind == ir::kScaledEinsum ? ir::kScaledEinsum : ir::kFromFloat8, 2);
-        check(op.out, "makes", ir::kToFloat8, 1);
+        check(op.in, "reads", reads);
+        check(op.out, "makes", makes);
     }
 
     // Of a dim and one that is coarse of it: a rank's elements are those of its groups, or all in one of them.
@@ -78,6 +92,10 @@ private:
             const ir::Dim& d = r_.dims[static_cast<size_t>(coarse)];
             for (const auto& [fine, all] : placed) {
                 if (d.of != fine) continue;
+                if (op.kind == ir::kToBlocks && *all != *axes)
+                    return fail(op,
+                                fmt::format("{} is split over '{}' and {} over '{}': a rank has no whole blocks", d.name,
+                                            p_.mesh.text(*axes), r_.dims[static_cast<size_t>(fine)].name, p_.mesh.text(*all)));
                 const bool is_one = d.size == p_.mesh.size(*axes);
                 if (mesh::starts_with(*all, *axes) && (is_one || *all == *axes)) continue;
                 return fail(op, fmt::format("{} is split over '{}' and {} over '{}': a rank has elements of other groups", d.name,

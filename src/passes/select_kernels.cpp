@@ -49,7 +49,7 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
     const std::optional<Dtype> stored = ops::stored_as(r, op);
     const std::string what = fmt::format("{} on {}", op.kind, stored ? name_of(*stored) : "bf16 and f16");
     ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
-    if (op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kFromFloat8)
+    if (op.kind == ir::kAmax || op.kind == ir::kToFloat8 || op.kind == ir::kToBlocks || op.kind == ir::kFromFloat8)
         throw UserError("catalog.no_kernel", "model.converters",
                         fmt::format("{}: none of the kernels of {} serves {}, which model.converters asks for. Float8 runs on "
                                     "processors only: leave model.converters out",

@@ -1,4 +1,4 @@
-// Float8 against torchao (make_float8.py): casts and scales bit for bit, the products of one linear, and training.
+// Float8 against torchao (make_float8.py): casts, scales and blocks bit for bit, the products of one linear, and training.
 #include "base/float8.h"
 
 #include <fmt/format.h>
@@ -116,6 +116,77 @@ void expect_torchaos_scales(const Type& type, float largest) {
 
 TEST(GoldenFloat8, ScalesOfE4M3) { expect_torchaos_scales(kE4M3, F8E4M3::kLargest); }
 TEST(GoldenFloat8, ScalesOfE5M2) { expect_torchaos_scales(kE5M2, F8E5M2::kLargest); }
+
+// ---- blocks of 32 by the op of a program
+
+constexpr int kBlocks = 4000, kBlock = 32;
+
+std::vector<float> block_inputs(float largest) {
+    const uint64_t stream = hash_name("float8.blocks");
+    std::vector<float> out;
+    for (uint64_t b = 0; b < kBlocks; ++b) {
+        const int power = static_cast<int>(splitmix64(stream + b) % 61) - 30;
+        for (uint64_t i = 0; i < kBlock; ++i) {
+            auto x = static_cast<float>(std::ldexp(normal_draw(stream, kBlock * b + i), power));
+            const uint32_t top = std::bit_cast<uint32_t>(std::ldexp(largest, power));
+            if (i == 0 && b % 50 == 1) x = std::bit_cast<float>(top);
+            if (i == 0 && b % 50 == 2) x = std::bit_cast<float>(top + 65536);
+            if (i == 0 && b % 50 == 3) x = std::bit_cast<float>(top - 65536);
+            if (b % 2 == 0) x = static_cast<float>(Bf16(x));
+            out.push_back(b % 50 == 0 ? 0 : x);
+        }
+    }
+    return out;
+}
+
+// of_rows: blocks are neighbours of a row, or else of a column.
+template <class T>
+void expect_torchaos_blocks(const Type& type, const std::string& rounding, bool of_rows) {
+    const nlohmann::json& golden = figures()["blocks"][type.name];
+    const std::vector<float> inputs = block_inputs(T::kLargest);
+    ASSERT_EQ(hash_of(inputs), golden["inputs"].get<std::string>());
+    const char *dims = of_rows ? "b, n" : "n, b", *of_scale = of_rows ? "b, n.b" : "n.b, b";
+    const ir::Program p =
+        ir::parse(fmt::format("mesh dp_replicate=1 dp_shard=1 cp=1 tp=1\nmicrobatches 1\narena 0\nblock b x1\n"
+                              "routine f block b kind forward entry train chunks 1 scratch 0\n  dims b={} n={} n.b=1(n/{})\n"
+                              "  port x value read\n    x: f32[{}]\n  port y value write\n    q: f8{}[{}]\n    s: e8m0[{}]\n"
+                              "  q; s = to_blocks(x) {{along='n' block={} rounding='{}'}}\n",
+                              kBlocks, kBlock, kBlock, dims, type.name, dims, of_scale, kBlock, rounding));
+    const auto violation = ops::verify(p);
+    ASSERT_FALSE(violation) << violation->message;
+    const auto at = [&](size_t b, size_t i) { return of_rows ? kBlock * b + i : kBlocks * i + b; };
+    std::vector<double> x(inputs.size());
+    for (size_t b = 0; b < kBlocks; ++b) {
+        for (size_t i = 0; i < kBlock; ++i) x[at(b, i)] = inputs[kBlock * b + i];
+    }
+    for (const ops::KernelCatalog& catalog : {kernels::reference_catalog(), kernels::cpu_catalog(1)}) {
+        ir::Routine r = p.routines[0];
+        passes::select_kernels(p.mesh, r, catalog);
+        Interpreter run(p.mesh, r);
+        run.set("x", x);
+        run.run();
+        std::vector<uint8_t> scales;
+        for (const double s : run.get("s")) scales.push_back(E8M0(s).bits);
+        EXPECT_EQ(hash_of(scales), golden["mx_" + rounding]["scales"].get<std::string>()) << catalog.name;
+        const std::vector<double> q = run.get("q");
+        EXPECT_EQ(hashes(q.size(), [&](uint64_t i) { return T(q[at(i / kBlock, i % kBlock)]).bits; }),
+                  golden["mx_" + rounding]["codes"])
+            << catalog.name;
+    }
+}
+
+TEST(GoldenFloat8, BlocksByFloor) {
+    for (const bool of_rows : {true, false}) {
+        expect_torchaos_blocks<F8E4M3>(kE4M3, "floor", of_rows);
+        expect_torchaos_blocks<F8E5M2>(kE5M2, "floor", of_rows);
+    }
+}
+TEST(GoldenFloat8, BlocksByCeiling) {
+    for (const bool of_rows : {true, false}) {
+        expect_torchaos_blocks<F8E4M3>(kE4M3, "rceil", of_rows);
+        expect_torchaos_blocks<F8E5M2>(kE5M2, "rceil", of_rows);
+    }
+}
 
 // ---- the products of a linear, by their definition
 
@@ -245,10 +316,18 @@ struct Factor {
     const char *operand, *dims, *type, *groups;  // a scale for each index of `groups`
 };
 
-// As program text: {name} = a b, both cast.
-std::string scaled_product(const std::string& name, const Factor& a, const Factor& b, bool power_of_two) {
+// As program text: {name} = a b, both cast. mx: the rounding of scales of blocks along the dim that `groups` lacks, or empty.
+std::string scaled_product(const std::string& name, const Factor& a, const Factor& b, bool power_of_two, const std::string& mx) {
     std::string out;
     for (const Factor& c : {a, b}) {
+        if (!mx.empty()) {
+            const std::string dims = c.dims, along = dims.substr(dims.starts_with(c.groups) ? dims.size() - 1 : 0, 1);
+            const std::string of_scale = dims.starts_with(along) ? along + ".b" + dims.substr(1) : dims + ".b";
+            out += fmt::format(
+                "  {0}.{1}.q: f8e4m3[{2}]; {0}.{1}.s: e8m0[{3}] = to_blocks({1}) {{along='{4}' block=32 rounding='{5}'}}\n", name,
+                c.operand, dims, of_scale, along, mx);
+            continue;
+        }
         out += fmt::format("  {0}.{1}.a: f32[{2}] = amax({1})\n", name, c.operand, c.groups);
         out += fmt::format("  {0}.{1}.q: {2}[{3}]; {0}.{1}.s: f32[{4}] = to_float8({1}, {0}.{1}.a){5}\n", name, c.operand, c.type,
                            c.dims, c.groups, power_of_two ? " {power_of_two=1}" : "");
@@ -258,13 +337,15 @@ std::string scaled_product(const std::string& name, const Factor& a, const Facto
 
 std::string program_of(const std::string& recipe) {
     const bool one = recipe == "tensorwise";
-    const auto scaled = [&](const char* name, const Factor& a, const Factor& b) { return scaled_product(name, a, b, !one); };
+    const std::string mx = recipe.starts_with("mx_") ? recipe.substr(3) : "";
+    const auto scaled = [&](const char* name, const Factor& a, const Factor& b) { return scaled_product(name, a, b, !one, mx); };
     const auto x = [&](const char* groups) { return Factor{"x", "m, k", "f8e4m3", one ? "" : groups}; };
     const auto w = [&](const char* groups) { return Factor{"w", "n, k", "f8e4m3", one ? "" : groups}; };
     const auto dy = [&](const char* groups) { return Factor{"dy", "m, n", one ? "f8e5m2" : "f8e4m3", one ? "" : groups}; };
     const bool wide = recipe == "rowwise_with_gw_hp";
     return "mesh dp_replicate=1 dp_shard=1 cp=1 tp=1\nmicrobatches 1\narena 0\nblock b x1\n"
-           "routine f block b kind forward entry train chunks 1 scratch 0\n  dims m=192 k=256 n=128\n"
+           "routine f block b kind forward entry train chunks 1 scratch 0\n  dims m=192 k=256 n=128 m.b=6(m/32) "
+           "k.b=8(k/32) n.b=4(n/32)\n"
            "  port x value read\n    x: bf16[m, k]\n    w: bf16[n, k]\n    dy: bf16[m, n]\n"
            "  port y value write\n    y: bf16[m, n]\n    dx: bf16[m, k]\n    dw: bf16[n, k]\n" +
            scaled("y", x("m"), w("n")) + scaled("dx", dy("m"), w(wide ? "" : "k")) +
@@ -354,7 +435,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Linear,
 TEST_P(GoldenFloat8Linear, ByDefinition) { expect_torchaos(GetParam(), by_definition(GetParam())); }
 
 class GoldenFloat8Ops : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Ops, ::testing::Values("tensorwise", "rowwise", "rowwise_with_gw_hp"),
+INSTANTIATE_TEST_SUITE_P(Recipes, GoldenFloat8Ops,
+                         ::testing::Values("tensorwise", "rowwise", "rowwise_with_gw_hp", "mx_floor", "mx_rceil"),
                          name_of_recipe);
 TEST_P(GoldenFloat8Ops, OfTheReference) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::reference_catalog())); }
 TEST_P(GoldenFloat8Ops, OfTheProcessor) { expect_torchaos(GetParam(), by_ops(GetParam(), kernels::cpu_catalog(1))); }

@@ -3,6 +3,7 @@
 
   codes     casts to E4M3 and E5M2
   scales    the scale of an amax, with and without rounding to a power of two
+  blocks    MX: scales and codes of blocks of 32
   linear    a linear's result and both gradients
   training  20 steps of two small Llamas with converted linears, and how far torch is from itself with other orders of sums
 
@@ -29,7 +30,7 @@ from torchao.float8.float8_training_tensor import Float8TrainingTensor
 from torchao.float8.float8_utils import amax_to_scale, to_fp8_saturated
 from torchao.prototype.moe_training.mxfp8_linear import mx_mm
 from torchao.prototype.mx_formats.config import MXFP8Dim0CastKernelChoice, MXFP8Dim1CastKernelChoice, ScaleCalculationMode
-from torchao.prototype.mx_formats.mx_tensor import MXTensor
+from torchao.prototype.mx_formats.mx_tensor import MXTensor, to_mx
 from torchao.quantization.quantize_.common import KernelPreference
 
 import make_bfloat16 as narrow
@@ -123,12 +124,45 @@ def scales(name, power_of_two):
     return {"bfloat16": hashes(of(narrow_bits)), "float32": hashes(of(wide)), "known": known}
 
 
+# ---- blocks of 32 --------------------------------------------------------------------------------------------------
+
+MX = {"mx_floor": ScaleCalculationMode.FLOOR, "mx_rceil": ScaleCalculationMode.RCEIL}
+
+
+def block_inputs(type_, blocks=4000):
+    """[blocks, 32]: normal numbers times a power of two for each block, every other block in bfloat16. At the beginning of some
+    blocks is the largest value of the type times the block's power, or its neighbour in bfloat16; some are zeros."""
+    h = stream("float8.blocks", blocks)
+    power = np.exp2((h % np.uint64(61)).astype(np.float64) - 30.0)[:, None]
+    x = (normal("float8.blocks", 32 * blocks).reshape(blocks, 32) * power).astype(np.float32)
+    top = (torch.finfo(type_).max * power[:, 0]).astype(np.float32)
+    b = np.arange(blocks)
+    for kind, shift in ((1, 0), (2, 1), (3, -1)):
+        at = b % 50 == kind
+        x[at, 0] = (top.view(np.int32) + np.int32(shift * 65536)).view(np.float32)[at]
+    x[b % 2 == 0] = torch.from_numpy(x[b % 2 == 0]).to(BF16).float().numpy()
+    x[b % 50 == 0] = 0
+    return x
+
+
+def blocks(name):
+    type_ = TYPES[name][0]
+    x = block_inputs(type_)
+    out = {"inputs": fnv1a64(x.tobytes())}
+    for recipe, mode in MX.items():
+        s, q = to_mx(torch.from_numpy(x), type_, 32, mode)
+        s, q = s.view(torch.uint8).numpy().reshape(-1), q.view(torch.uint8).numpy().reshape(-1)
+        clipped = (np.abs(x) * np.exp2(127.0 - s)[:, None] > torch.finfo(type_).max).sum()
+        print(f"blocks {name} {recipe}: scales from {s.min()} to {s.max()}, {clipped} of {x.size} beyond the largest value")
+        out[recipe] = {"scales": fnv1a64(s.tobytes()), "codes": hashes(q)}
+    return out
+
+
 # ---- one linear ----------------------------------------------------------------------------------------------------
 
 M, K, N = 192, 256, 128
 ROWS = {"y": 13, "dx": 25, "dw": 17}  # every so many rows are kept: no multiples of the periods of linear_operands
 SCALED = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
-MX = {"mx_floor": ScaleCalculationMode.FLOOR, "mx_rceil": ScaleCalculationMode.RCEIL}
 
 
 class MxLinear(torch.nn.Linear):
@@ -391,7 +425,7 @@ def main():
             "codes": {name: codes(name) for name in TYPES},
             "scales": {name: {rounding: scales(name, rounding == "power_of_two") for rounding in ("plain", "power_of_two")}
                        for name in TYPES},
-            "linear": linear(), "training": training()}
+            "blocks": {name: blocks(name) for name in TYPES}, "linear": linear(), "training": training()}
     with open(args.out, "w") as out:
         json.dump(made, out, indent=None, separators=(",", ":"))
         out.write("\n")

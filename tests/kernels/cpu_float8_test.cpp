@@ -61,15 +61,19 @@ void expect_runs(std::mt19937& rng, int64_t n, const char* isa) {
     }
 }
 
-// Every code, at every place of a vector.
+// Every code, at every place of a vector; as it is, and times powers of two.
 template <class Q>
-void expect_codes(const char* isa) {
+void expect_codes(const char* isa, bool is_scaled) {
     std::vector<Q> q(1000);
     std::vector<Bf16> x(q.size() + 1, Bf16(5.0F));
+    std::vector<float> scales(q.size(), 1);
     for (size_t i = 0; i < q.size(); ++i) q[i].bits = static_cast<uint8_t>(i * 7);
-    codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), x.data());
+    for (size_t i = 0; i < q.size() && is_scaled; ++i)
+        scales[i] = i % 50 == 0 ? NAN : std::ldexp(1.0F, static_cast<int>(i % 220) - 108);
+    if (is_scaled) scaled_codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), scales.data(), x.data());
+    else codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), x.data());
     for (size_t i = 0; i < q.size(); ++i) {
-        const auto want = static_cast<float>(q[i]), got = static_cast<float>(x[i]);
+        const auto want = static_cast<float>(q[i]) * scales[i], got = static_cast<float>(x[i]);
         if (std::isnan(want)) EXPECT_TRUE(std::isnan(got)) << isa << " " << i;
         else EXPECT_EQ(std::bit_cast<uint32_t>(want), std::bit_cast<uint32_t>(got)) << isa << " " << i;
     }
@@ -89,11 +93,93 @@ void expect_largest(std::mt19937& rng, int64_t n) {
     EXPECT_TRUE(std::isnan(std::bit_cast<float>(largest_size(n, x.data()))));
 }
 
+// With a scale for each element, and for each block: the codes and values that a scale at a time gives.
+template <class T, class Q>
+void expect_columns_and_blocks(std::mt19937& rng, int64_t n, int64_t block, const char* isa) {
+    const int64_t count = n * block;
+    const std::vector<T> x = values<T>(rng, count);
+    std::vector<float> scales;
+    for (const float s : random_floats(rng, count, 100)) scales.push_back(std::abs(s));
+    const auto at = [](const auto& v, int64_t i) { return v.data() + i; };
+    std::vector<Q> columns(static_cast<size_t>(count + 1), Q(1.0F)), blocks = columns;
+    columns_to_float8(count, x.data(), scales.data(), columns.data());
+    blocks_to_float8(n, block, x.data(), scales.data(), blocks.data());
+    std::vector<T> back(static_cast<size_t>(count + 1), T(5.0F));
+    columns_from_float8(count, columns.data(), scales.data(), back.data());
+    std::vector<uint32_t> most(static_cast<size_t>(n + 1), 7), of_columns(static_cast<size_t>(count + 1), 7);
+    largest_of_blocks(n, block, x.data(), most.data());
+    for (const int64_t first : {int64_t{0}, count / 3}) largest_of_columns(count - first, at(x, first), of_columns.data());
+    for (int64_t i = 0; i < count; ++i) {
+        const auto k = static_cast<size_t>(i), b = static_cast<size_t>(i / block);
+        ASSERT_EQ(columns[k].bits, Q(static_cast<float>(x[k]) * scales[k]).bits) << isa << " " << i;
+        ASSERT_EQ(blocks[k].bits, Q(static_cast<float>(x[k]) * scales[b]).bits) << isa << " " << i << " " << block;
+        const T want(static_cast<float>(columns[k]) * scales[k]);
+        ASSERT_EQ(std::memcmp(&back[k], &want, sizeof want), 0) << isa << " " << i;
+        float largest = std::abs(static_cast<float>(x[k]));
+        if (i < count - count / 3)
+            largest = std::max(largest, std::abs(static_cast<float>(x[k + static_cast<size_t>(count / 3)])));
+        ASSERT_EQ(std::bit_cast<float>(std::max(of_columns[k], 7u)), std::max(largest, std::bit_cast<float>(7u)))
+            << isa << " " << i;
+    }
+    for (int64_t b = 0; b < n; ++b)
+        ASSERT_EQ(most[static_cast<size_t>(b)], largest_size(block, at(x, b * block))) << isa << " " << b << " " << block;
+    EXPECT_EQ(static_cast<float>(columns.back()), 1.0F) << "written past the end";
+    EXPECT_EQ(static_cast<float>(blocks.back()), 1.0F) << "written past the end";
+    EXPECT_EQ(static_cast<float>(back.back()), 5.0F) << "written past the end";
+    EXPECT_EQ(most.back(), 7u) << "written past the end";
+    EXPECT_EQ(of_columns.back(), 7u) << "written past the end";
+}
+
+TEST(CpuFloat8, ScalesOfBlocksAreThoseOfTheirDefinition) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(9);
+        std::vector<uint32_t> most = {0,
+                                      1,
+                                      0x7f7fffff,
+                                      0x7f800000,
+                                      0x7fc00000,
+                                      std::bit_cast<uint32_t>(448.0F),
+                                      std::bit_cast<uint32_t>(448.0F) + 1,
+                                      std::bit_cast<uint32_t>(57344.0F)};
+        while (most.size() < 3001) most.push_back(static_cast<uint32_t>(rng()) % 0x7f900000);
+        for (const float largest : {F8E4M3::kLargest, F8E5M2::kLargest}) {
+            for (const BlockRounding rounding : {BlockRounding::floor, BlockRounding::rceil}) {
+                std::vector<E8M0> s(most.size() + 1, E8M0(1.0F));
+                std::vector<float> by(most.size() + 1, 5);
+                block_scales(static_cast<int64_t>(most.size()), most.data(), largest, rounding, s.data(), by.data());
+                for (size_t i = 0; i < most.size(); ++i) {
+                    const E8M0 want = block_scale(static_cast<double>(std::bit_cast<float>(most[i])), largest, rounding);
+                    ASSERT_EQ(s[i].bits, want.bits) << isa << " " << most[i];
+                    ASSERT_EQ(std::bit_cast<uint32_t>(by[i]), std::bit_cast<uint32_t>(want.reciprocal()))
+                        << isa << " " << most[i];
+                }
+                EXPECT_EQ(static_cast<float>(s.back()), 1.0F) << "written past the end";
+                EXPECT_EQ(by.back(), 5.0F) << "written past the end";
+            }
+        }
+    });
+}
+
+TEST(CpuFloat8, ColumnsAndBlocksAreThoseOfTheStorageTypes) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(8);
+        for (const int64_t block : {1, 7, 16, 24, 32, 96, 128, 256, 300, 512}) {
+            for (const int64_t n : {1, 3, 8, 17}) {
+                expect_columns_and_blocks<float, F8E4M3>(rng, n, block, isa),
+                    expect_columns_and_blocks<float, F8E5M2>(rng, n, block, isa);
+                expect_columns_and_blocks<Bf16, F8E4M3>(rng, n, block, isa),
+                    expect_columns_and_blocks<Bf16, F8E5M2>(rng, n, block, isa);
+                expect_columns_and_blocks<F16, F8E4M3>(rng, n, block, isa),
+                    expect_columns_and_blocks<F16, F8E5M2>(rng, n, block, isa);
+            }
+        }
+    });
+}
+
 TEST(CpuFloat8, RunsAreThoseOfTheStorageTypes) {
     on_every_isa([](const char* isa) {
         std::mt19937 rng(3);
-        expect_codes<F8E4M3>(isa);
-        expect_codes<F8E5M2>(isa);
+        for (const bool is_scaled : {false, true}) expect_codes<F8E4M3>(isa, is_scaled), expect_codes<F8E5M2>(isa, is_scaled);
         for (const int64_t n : {0, 1, 5, 16, 33, 255, 256, 257, 1000}) {
             expect_runs<float, F8E4M3>(rng, n, isa), expect_runs<float, F8E5M2>(rng, n, isa);
             expect_runs<Bf16, F8E4M3>(rng, n, isa), expect_runs<Bf16, F8E5M2>(rng, n, isa);
@@ -103,24 +189,33 @@ TEST(CpuFloat8, RunsAreThoseOfTheStorageTypes) {
     });
 }
 
-// Scales of rows and of halves of K.
-ScaledFactor factor(Dtype type, int64_t outer, int64_t k, bool has_rows, bool has_halves) {
-    ScaledFactor f{type, {}, {}};
-    for (int64_t i = 0; i < outer; ++i) f.outer.push_back(has_rows ? i * 2 : 0);
-    for (int64_t p = 0; p < k; ++p) f.inner.push_back(has_halves && p >= k / 2 ? 1 : 0);
+// Scales of rows, and of blocks of K.
+struct Scaled {
+    bool has_rows, has_powers;
+    int64_t block;  // of K; 0: all of it
+};
+ScaledFactor factor(Dtype type, int64_t outer, int64_t k, const Scaled& how) {
+    ScaledFactor f{type, {}, {}, how.has_powers};
+    const int64_t block = how.block == 0 ? k : how.block, blocks = (k + block - 1) / block;
+    for (int64_t i = 0; i < outer; ++i) f.outer.push_back(how.has_rows ? i * blocks : 0);
+    for (int64_t p = 0; p < k; ++p) f.inner.push_back(p / block);
     return f;
+}
+std::vector<float> scales_of(std::mt19937& rng, const ScaledFactor& f, float spread) {
+    std::vector<float> out = random_floats(rng, f.outer.back() + f.inner.back() + 1, spread);
+    for (float& s : out) s = f.has_powers ? static_cast<float>(E8M0(std::abs(s) + spread / 8)) : s;
+    return out;
 }
 
 template <class Out>
-void expect_product(std::mt19937& rng, MatmulShape s, MatmulKernel kernel, bool has_rows, bool has_halves, bool adds) {
+void expect_product(std::mt19937& rng, MatmulShape s, MatmulKernel kernel, const Scaled& of_a, const Scaled& of_b, bool adds) {
     std::vector<F8E4M3> a;
     std::vector<F8E5M2> b;
     for (const float x : random_floats(rng, s.m * s.k, 20)) a.emplace_back(x);
     for (const float x : random_floats(rng, s.n * s.k, 500)) b.emplace_back(x);
     const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
-    const ScaledFactor fa = factor(Dtype::F8E4M3, s.m, s.k, has_rows, has_halves),
-                       fb = factor(Dtype::F8E5M2, s.n, s.k, !has_rows, has_halves);
-    std::vector<float> sa = random_floats(rng, 2 * s.m + 2, 0.01F), sb = random_floats(rng, 2 * s.n + 2, 0.001F);
+    const ScaledFactor fa = factor(Dtype::F8E4M3, s.m, s.k, of_a), fb = factor(Dtype::F8E5M2, s.n, s.k, of_b);
+    const std::vector<float> sa = scales_of(rng, fa, 0.01F), sb = scales_of(rng, fb, 0.001F);
     const std::vector<float> before = random_floats(rng, s.m * s.n, 10);
     std::vector<double> want;
     double most = 0;
@@ -177,10 +272,12 @@ TEST(CpuFloat8, ProductsAreThoseInDoubleWithEqualBitsForAllThreads) {
                                      std::to_string(k));
                         MatmulShape s;
                         s.m = m, s.n = n, s.k = k, s.transpose_a = ta, s.transpose_b = tb;
-                        const bool rows = turn % 2 == 0, halves = turn % 3 == 0 && k > 1;
-                        expect_product<float>(rng, s, kernel, rows, halves, turn % 4 < 2);
-                        if (m * n < 10000) expect_product<Bf16>(rng, s, kernel, rows, halves, false);
-                        if (m * n < 10000) expect_product<F16>(rng, s, kernel, rows, halves, false);
+                        const bool rows = turn % 2 == 0, powers = turn % 5 < 2;
+                        const int64_t blocks[] = {0, (k + 1) / 2, 8, 32};
+                        const Scaled of_a{rows, powers, blocks[turn % 4]}, of_b{!rows, turn % 3 == 0, blocks[turn % 3]};
+                        expect_product<float>(rng, s, kernel, of_a, of_b, turn % 4 < 2);
+                        if (m * n < 10000) expect_product<Bf16>(rng, s, kernel, of_a, of_b, false);
+                        if (m * n < 10000) expect_product<F16>(rng, s, kernel, of_a, of_b, false);
                         ++turn;
                     }
                 }

@@ -79,6 +79,39 @@ const std::string kFourRanks = "mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shar
   d_w = all_reduce(d_w.part) over dp_shard
 )";
 
+// The same in blocks, of what each product contracts.
+const std::string kBlocksOfFourRanks =
+    "mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2\n" + kHead +
+    R"(  dims batch=4 seq=64 hidden=64 ffn=128 seq.b=2(seq/32) hidden.b=2(hidden/32) ffn.b=4(ffn/32)
+  port x value read
+    x: f32[batch/dp_shard, seq/tp, hidden]
+  port g value read
+    g: f32[batch/dp_shard, seq, ffn/tp]
+  port w value read
+    w: f32[ffn/tp, hidden]
+  port y value write
+    y: f32[batch/dp_shard, seq, ffn/tp]
+  port d_x value write
+    d_x: f32[batch/dp_shard, seq/tp, hidden]
+  port d_w value write
+    d_w: f32[ffn/tp, hidden]
+  x.8: f8e4m3[batch/dp_shard, seq/tp, hidden]; x.s: e8m0[batch/dp_shard, seq/tp, hidden.b] = to_blocks(x) {along='hidden', block=32, rounding='floor'}
+  x.8.ag: f8e4m3[batch/dp_shard, seq, hidden] = all_gather(x.8) {dim=1} over tp
+  x.s.ag: e8m0[batch/dp_shard, seq, hidden.b] = all_gather(x.s) {dim=1} over tp
+  w.8: f8e4m3[ffn/tp, hidden]; w.s: e8m0[ffn/tp, hidden.b] = to_blocks(w) {along='hidden', block=32, rounding='rceil'}
+  y = scaled_einsum(x.8.ag, w.8, x.s.ag, w.s) {fast=1}
+  g.8: f8e4m3[batch/dp_shard, seq, ffn/tp]; g.s: f32[batch/dp_shard, seq, ffn.b/tp] = to_blocks(g) {along='ffn', block=32}
+  w.t8: f8e4m3[ffn/tp, hidden]; w.ts: f32[ffn.b/tp, hidden] = to_blocks(w) {along='ffn', block=32}
+  d_x.part: f32[batch/dp_shard, seq, hidden] partial sum tp = scaled_einsum(g.8, w.t8, g.s, w.ts)
+  d_x = reduce_scatter(d_x.part) {dim=1} over tp
+  g.t8: f8e4m3[batch/dp_shard, seq, ffn/tp]; g.ts: e8m0[batch/dp_shard, seq.b, ffn/tp] = to_blocks(g) {along='seq', block=32, rounding='floor'}
+  x.t8: f8e4m3[batch/dp_shard, seq/tp, hidden]; x.ts: e8m0[batch/dp_shard, seq.b/tp, hidden] = to_blocks(x) {along='seq', block=32, rounding='rceil'}
+  x.t8.ag: f8e4m3[batch/dp_shard, seq, hidden] = all_gather(x.t8) {dim=1} over tp
+  x.ts.ag: e8m0[batch/dp_shard, seq.b, hidden] = all_gather(x.ts) {dim=1} over tp
+  d_w.part: f32[ffn/tp, hidden] partial sum dp_shard = scaled_einsum(g.t8, x.t8.ag, g.ts, x.ts.ag)
+  d_w = all_reduce(d_w.part) over dp_shard
+)";
+
 Array drawn(const std::vector<int64_t>& sizes, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -153,21 +186,38 @@ TEST(Float8Meaning, RanksGiveWhatOneRankGives) {
     EXPECT_NE(y.values, want.at("y").values);
 }
 
+int64_t size(const ir::Routine& r, const char* dim) { return r.dims[static_cast<size_t>(r.dim(dim))].size; }
+
+void expect_plain_products(const mesh::Mesh& mesh, const ir::Routine& r, double tolerance) {
+    const auto all = results(mesh, r);
+    const Array &x = all.at("x"), &g = all.at("g"), &w = all.at("w");
+    const int64_t tokens = size(r, "batch") * size(r, "seq"), hidden = size(r, "hidden"), ffn = size(r, "ffn");
+    const auto expect = [&](const char* name, const Array& want) { expect_near(want, all.at(name), tolerance, name); };
+    expect("y", product({x, hidden, 1}, {w, hidden, 1}, all.at("y").sizes, tokens, ffn, hidden));
+    expect("d_x", product({g, ffn, 1}, {w, 1, hidden}, x.sizes, tokens, hidden, ffn));
+    expect("d_w", product({g, 1, ffn}, {x, 1, hidden}, w.sizes, ffn, hidden, tokens));
+}
+
 TEST(Float8Meaning, ATrialCarriesOutThePlainProducts) {
     const ir::Program four = ir::parse(kFourRanks);
     const meaning::Small small(four, {0});
     const ir::Routine r = small.of(four.routines[0]);
-    const auto size = [&](const char* name) { return r.dims[static_cast<size_t>(r.dim(name))].size; };
-    EXPECT_EQ(size("batch.g"), 2);
-    EXPECT_EQ(size("batch.g") * r.dims[static_cast<size_t>(r.dim("batch.g"))].each, size("batch"));
-    EXPECT_EQ(size("seq.g"), 1);
-    const auto all = results(small.mesh(), r);
-    const Array &x = all.at("x"), &g = all.at("g"), &w = all.at("w");
-    const int64_t tokens = size("batch") * size("seq"), hidden = size("hidden"), ffn = size("ffn");
-    const auto expect = [&](const char* name, const Array& want) { expect_near(want, all.at(name), 1e-14, name); };
-    expect("y", product({x, hidden, 1}, {w, hidden, 1}, all.at("y").sizes, tokens, ffn, hidden));
-    expect("d_x", product({g, ffn, 1}, {w, 1, hidden}, x.sizes, tokens, hidden, ffn));
-    expect("d_w", product({g, 1, ffn}, {x, 1, hidden}, w.sizes, ffn, hidden, tokens));
+    EXPECT_EQ(size(r, "batch.g"), 2);
+    EXPECT_EQ(size(r, "batch.g") * r.dims[static_cast<size_t>(r.dim("batch.g"))].each, size(r, "batch"));
+    EXPECT_EQ(size(r, "seq.g"), 1);
+    expect_plain_products(small.mesh(), r, 1e-14);
+}
+
+TEST(Float8Meaning, BlocksOnRanksGiveNearlyThePlainProductsAndATrialThese) {
+    const ir::Program four = ir::parse(kBlocksOfFourRanks);
+    const auto violation = ops::verify(four);
+    ASSERT_FALSE(violation) << violation->message;
+    expect_plain_products(four.mesh, four.routines[0], 0.06);
+    const meaning::Small small(four, {0});
+    const ir::Routine r = small.of(four.routines[0]);
+    EXPECT_LT(size(r, "hidden"), 32);
+    EXPECT_EQ(size(r, "ffn.b"), 2);
+    expect_plain_products(small.mesh(), r, 1e-13);
 }
 
 }  // namespace

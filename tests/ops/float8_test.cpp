@@ -125,6 +125,103 @@ const BrokenFloat8 kBrokenFloat8[] = {
 INSTANTIATE_TEST_SUITE_P(Broken, Float8Law, ::testing::ValuesIn(kBrokenFloat8),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Rows in blocks of 32 along what the product contracts, which is split: each rank has whole blocks, and their scales.
+const std::string kLinearInBlocks = R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2
+microbatches 1
+arena 0
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims seq=6 hidden=128 hidden.b=4(hidden/32) ffn=16
+  port x value read
+    x: bf16[seq, hidden/tp]
+  port params params read
+    w: bf16[ffn, hidden/tp] from w
+  port y value write
+    y: f32[seq, ffn]
+  q: f8e4m3[seq, hidden/tp]; s: e8m0[seq, hidden.b/tp] = to_blocks(x) {along='hidden', block=32, rounding='floor'}
+  v: f8e4m3[ffn, hidden/tp]; t: e8m0[ffn, hidden.b/tp] = to_blocks(w) {along='hidden', block=32, rounding='rceil'}
+  z: f32[seq, ffn] partial sum tp = scaled_einsum(q, v, s, t) {fast=1}
+  y = all_reduce(z) over tp
+)";
+
+TEST(Float8Program, InBlocksIsAcceptedAndReadsAsItIsPrinted) {
+    const ir::Program p = ir::parse(kLinearInBlocks);
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message;
+    EXPECT_EQ(ir::print(p), kLinearInBlocks);
+    const ir::Routine& r = p.routines[0];
+    EXPECT_EQ(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(r.find("s"))]), 6 * 2);
+}
+
+class BlocksLaw : public ::testing::TestWithParam<BrokenFloat8> {};
+
+TEST_P(BlocksLaw, IsEnforced) {
+    const auto violation = ops::verify(ir::parse(with_replaced(kLinearInBlocks, GetParam().from, GetParam().to)));
+    ASSERT_TRUE(violation) << "accepted";
+    EXPECT_EQ(name_of(violation->invariant), GetParam().invariant);
+    EXPECT_EQ(violation->message, GetParam().message);
+}
+
+const BrokenFloat8 kBrokenBlocks[] = {
+    {"of_another_size", "block=32, rounding='floor'", "block=16, rounding='floor'", "shape",
+     "f, op to_blocks: s has not the dims of x with blocks of 16 along hidden"},
+    {"along_another_dim", "along='hidden', block=32, rounding='floor'", "along='seq', block=32, rounding='floor'", "shape",
+     "f, op to_blocks: s has not the dims of x with blocks of 32 along seq"},
+    {"along_no_dim", "along='hidden', block=32, rounding='floor'", "along='width', block=32, rounding='floor'", "shape",
+     "f, op to_blocks: s has not the dims of x with blocks of 32 along no dim"},
+    {"of_an_unknown_rounding", "rounding='floor'", "rounding='even'", "shape",
+     "f, op to_blocks: its rounding is even, not floor or rceil"},
+    {"with_a_rounded_scale_of_floats", "s: e8m0[seq, hidden.b/tp]", "s: f32[seq, hidden.b/tp]", "shape",
+     "f, op to_blocks: s is not e8m0"},
+    {"with_powers_and_no_rounding", ", rounding='floor'", "", "shape", "f, op to_blocks: s is not f32"},
+    {"that_are_no_whole_ones", "hidden=128 hidden.b=4(hidden/32)", "hidden=128 hidden.b=4(hidden/16)", "names",
+     "f: hidden.b is not aligned with what it names"},
+    {"codes_of_no_float8", "q: f8e4m3", "q: bf16", "shape", "f, op to_blocks: q is bf16, not float8"},
+    {"scale_read_by_another_op", "  y = all_reduce(z) over tp",
+     "  u: e8m0[seq, hidden.b/tp] = add(s, s)\n  y = all_reduce(z) over tp", "float8", "f, op add: reads s, which is e8m0"},
+    {"scale_made_by_a_cast", "  y = all_reduce(z) over tp", "  u: e8m0[seq, hidden/tp] = cast(x)\n  y = all_reduce(z) over tp",
+     "float8", "f, op cast: makes u, which is e8m0"},
+    {"scale_as_a_factor", "scaled_einsum(q, v, s, t)", "scaled_einsum(s, v, s, t)", "shape",
+     "f, op scaled_einsum: s is e8m0, not float8"},
+    {"scales_exchanged", "scaled_einsum(q, v, s, t)", "scaled_einsum(q, v, t, s)", "shape",
+     "f, op scaled_einsum: ffn of t is no dim of q and coarse of none"},
+    {"amax_of_powers", "  y = all_reduce(z) over tp", "  u: e8m0[seq] partial max tp = amax(x)\n  y = all_reduce(z) over tp",
+     "shape", "f, op amax: u is not f32"},
+};
+INSTANTIATE_TEST_SUITE_P(Broken, BlocksLaw, ::testing::ValuesIn(kBrokenBlocks),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Two ranks that have half of each block, as powers of two and as floats.
+TEST(Float8Program, ARankHasWholeBlocks) {
+    const std::string text = R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2
+microbatches 1
+arena 0
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims seq=6 hidden=128 hidden.b=1(hidden/128)
+  port x value read
+    x: bf16[seq, hidden/tp]
+  port y value write
+    q: f8e4m3[seq, hidden/tp]
+    s: f32[seq, hidden.b]
+  q; t: f32[seq, hidden.b] partial sum tp = to_blocks(x) {along='hidden', block=128}
+  s = all_reduce(t) over tp
+)";
+    const auto floats = ops::verify(ir::parse(text));
+    ASSERT_TRUE(floats) << "accepted";
+    EXPECT_EQ(name_of(floats->invariant), std::string_view("float8"));
+    EXPECT_EQ(floats->message, "f, op to_blocks: hidden.b is split over '' and hidden over 'tp': a rank has no whole blocks");
+    const std::string of_powers =
+        with_replaced(with_replaced(text, "t: f32", "t: e8m0"), "block=128", "block=128, rounding='floor'");
+    const auto powers = ops::verify(ir::parse(with_replaced(of_powers, "s: f32", "s: e8m0")));
+    ASSERT_TRUE(powers) << "accepted";
+    EXPECT_EQ(powers->message, "f, op to_blocks: t is e8m0 and partial");
+    const auto whole = ops::verify(ir::parse(with_replaced(
+        with_replaced(with_replaced(text, "t: f32[seq, hidden.b] partial sum tp", "s"), "  s = all_reduce(t) over tp\n", ""),
+        "x: bf16[seq, hidden/tp]", "x: bf16[seq, hidden]")));
+    ASSERT_TRUE(whole) << "q is split, and x is not";
+}
+
 // What came by a port, was gathered or renamed, and what moved elements, is followed as far as it can be.
 TEST(Float8Program, MovedElementsAreAccepted) {
     const std::string text = R"(mesh dp_replicate=1 dp_shard=1 cp=2 tp=1 cp:(1)2
@@ -167,11 +264,34 @@ TEST(Float8Rules, ProductsCountAndExpandAsThoseOfOtherTypes) {
     EXPECT_EQ(shape.k, 4);
     EXPECT_EQ(ops::bytes_moved(p.mesh, r, op), 2 * 6 * 4 + 8 * 4 + 4 + 4 + 2 * 2 * 6 * 8);
     const std::vector<ir::Op> plain = ops::expanded(r, op);
-    ASSERT_EQ(plain.size(), 3u);
+    ASSERT_EQ(plain.size(), 4u);
     EXPECT_EQ(plain[0].kind, ir::kFromFloat8);
     EXPECT_EQ(plain[2].kind, ir::kEinsum);
-    EXPECT_EQ(plain[2].out, op.out);
+    EXPECT_EQ(plain[3].kind, ir::kApplyScales);
+    EXPECT_EQ(plain[3].out, op.out);
     EXPECT_EQ(r.tensors[static_cast<size_t>(plain[0].out[0])].dtype, Dtype::BF16);
+}
+
+// Without units for float8: codes are multiplied as bfloat16, and scales of what the product keeps are applied behind it.
+TEST(Float8Rules, ExpansionsRoundNoScaleThatCanComeLater) {
+    const ir::Program whole = ir::parse(kLinearInFloat8), blocks = ir::parse(kLinearInBlocks);
+    ir::Routine r = whole.routines[0];
+    std::vector<ir::Op> plain = ops::expanded(r, r.ops.back());
+    ASSERT_EQ(plain.size(), 4u);
+    const auto dtype = [&](ir::TensorId t) { return r.tensors[static_cast<size_t>(t)].dtype; };
+    EXPECT_EQ(plain[0].in.size(), 1u);
+    EXPECT_EQ(plain[1].in.size(), 1u);
+    EXPECT_EQ(dtype(plain[0].out[0]), Dtype::BF16);
+    EXPECT_EQ(dtype(plain[2].out[0]), Dtype::F32);
+    EXPECT_EQ(plain[3].kind, ir::kApplyScales);
+    EXPECT_EQ(plain[3].in, (std::vector<ir::TensorId>{plain[2].out[0], r.find("s"), r.find("t")}));
+    EXPECT_EQ(plain[3].out[0], r.find("y"));
+    r = blocks.routines[0];
+    plain = ops::expanded(r, r.ops[2]);
+    ASSERT_EQ(plain.size(), 3u);
+    EXPECT_EQ(plain[0].in, (std::vector<ir::TensorId>{r.find("q"), r.find("s")}));
+    EXPECT_EQ(plain[2].kind, ir::kEinsum);
+    EXPECT_EQ(plain[2].out[0], r.find("z"));
 }
 
 TEST(Float8Rules, GroupsAreOfTheirTensor) {
@@ -242,6 +362,47 @@ routine f block b kind forward entry train chunks 1 scratch 0
         EXPECT_TRUE(all_are_nan("z"));
         store({1, -kInfinite, std::nan(""), 3});
         EXPECT_TRUE(all_are_nan("a") && all_are_nan("q") && all_are_nan("s") && all_are_nan("z")) << catalog.name;
+    }
+}
+
+// The scale of a block of which an element is not finite is NaN, and so are its values; those of other blocks stay. Blocks of two
+// rows, of two columns each.
+TEST(Float8Kernels, BlocksWithSpecialValues) {
+    constexpr double kInfinite = std::numeric_limits<double>::infinity(), kNone = -777;
+    const auto without_nan = [](std::vector<double> values) {
+        for (double& v : values) v = std::isnan(v) ? kNone : v;
+        return values;
+    };
+    for (const ops::KernelCatalog& catalog : {kernels::cpu_catalog(1), kernels::reference_catalog()}) {
+        for (const std::string rounding : {"floor", "rceil"}) {
+            const ir::Program p = ir::parse(R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=1
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims n=6 m=2 n.b=3(n/2)
+  port x value read
+    x: f32[n, m]
+  port y value write
+    q: f8e4m3[n, m]
+    s: e8m0[n.b, m]
+    z: f32[n, m]
+  q; s = to_blocks(x) {along='n', block=2, rounding=')" +
+                                            rounding +
+                                            R"('}
+  z = from_float8(q, s)
+)");
+            ir::Routine r = p.routines[0];
+            passes::select_kernels(p.mesh, r, catalog);
+            Interpreter run(p.mesh, r);
+            run.set("x", {448, 512, -3, 1, kInfinite, 0, 1, 0, std::nan(""), 464, 0, 460});
+            run.run();
+            using Values = std::vector<double>;
+            // 464 is beyond the largest value, which is taken for it; of twice the scale it is halfway, and the even code's.
+            const double last = rounding == "floor" ? 1 : 2;
+            EXPECT_EQ(without_nan(run.get("s")), (Values{1, 2, kNone, 0x1p-127, kNone, last})) << catalog.name << rounding;
+            EXPECT_EQ(without_nan(run.get("z")), (Values{448, 512, -3, 1, kNone, 0, kNone, 0, kNone, 448, kNone, 448}))
+                << catalog.name << rounding;
+            EXPECT_EQ(run.get("q")[9], last == 1 ? 448 : 224);
+        }
     }
 }
 

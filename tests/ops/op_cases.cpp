@@ -112,7 +112,9 @@ std::vector<OpCase> float8_cases() {
                             {"sequences", "batch.g", "batch"},
                             {"rows", "batch seq", ""},
                             {"columns", "batch.g hidden", ""},
-                            {"blocks", "batch seq hidden.g", ""}}) {
+                            {"blocks", "batch seq hidden.g", ""},
+                            {"tiles", "batch seq.g hidden.g", ""},
+                            {"columns_of_sequences", "batch hidden", ""}}) {
         cases.push_back({g.name, "amax", {fixed(x)}, {final_of(g.dims)}, {}, g.split});
         for (const Dtype type : {Dtype::F8E4M3, Dtype::F8E5M2}) {
             const bool is_e4m3 = type == Dtype::F8E4M3;
@@ -127,6 +129,43 @@ std::vector<OpCase> float8_cases() {
                 {name, "from_float8", {is_e4m3 ? codes(x) : gradients(x), scale(g.dims)}, {final_of(x)}, {}, g.split});
         }
     }
+    const auto exponents = [](const std::string& dims) { return fixed(dims, Fill::E8M0); };
+    const auto blocks = [&](const char* name, const char* along, const char* rounding, Dtype type, const char* split = "",
+                            const std::map<std::string, int64_t>& sizes = {}) {
+        const std::string groups = std::string(along) == "seq" ? "batch seq.g hidden" : "batch seq hidden.g";
+        ir::Attrs attrs = {{"along", std::string(along)}, {"block", int64_t{0}}};
+        if (*rounding) attrs["rounding"] = std::string(rounding);
+        const Dtype of_scale = *rounding ? Dtype::E8M0 : Dtype::F32;
+        cases.push_back({name,
+                         "to_blocks",
+                         {fixed(x)},
+                         {{x, -1, false, type}, {groups, -1, false, of_scale}},
+                         std::move(attrs),
+                         split,
+                         sizes});
+    };
+    const std::map<std::string, int64_t> of_32 = {{"batch", 3}, {"seq", 64}, {"hidden", 96}},
+                                         of_128 = {{"batch", 2}, {"seq", 256}, {"hidden", 384}},
+                                         of_300 = {{"batch", 2}, {"seq", 600}, {"hidden", 300}};
+    for (const char* along : {"hidden", "seq"}) {
+        const bool is_last = std::string(along) == "hidden";
+        blocks(is_last ? "floor" : "columns_floor", along, "floor", Dtype::F8E4M3);
+        blocks(is_last ? "rceil" : "columns_rceil", along, "rceil", Dtype::F8E4M3);
+        blocks(is_last ? "floor_e5m2" : "columns_floor_e5m2", along, "floor", Dtype::F8E5M2);
+        blocks(is_last ? "rceil_e5m2" : "columns_rceil_e5m2", along, "rceil", Dtype::F8E5M2, is_last ? "batch" : "seq");
+        blocks(is_last ? "floats" : "columns_floats", along, "", Dtype::F8E4M3, "batch");
+        blocks(is_last ? "floats_e5m2" : "columns_floats_e5m2", along, "", Dtype::F8E5M2);
+        blocks(is_last ? "floor_32" : "columns_floor_32", along, "floor", Dtype::F8E4M3, "", of_32);
+        blocks(is_last ? "rceil_32" : "columns_rceil_32", along, "rceil", Dtype::F8E4M3, "", of_32);
+        blocks(is_last ? "floats_128" : "columns_floats_128", along, "", Dtype::F8E4M3, "", of_128);
+        blocks(is_last ? "floor_of_100" : "columns_floor_of_300", along, "floor", Dtype::F8E4M3, "", of_300);
+    }
+    cases.push_back({"codes", "from_float8", {codes(x)}, {final_of(x)}, {}, ""});
+    cases.push_back({"powers", "from_float8", {codes(x), exponents("batch seq hidden.g")}, {final_of(x)}, {}, ""});
+    cases.push_back({"one", "apply_scales", {fixed(x), scale("")}, {final_of(x)}, {}, ""});
+    cases.push_back({"powers", "apply_scales", {fixed(x), exponents("batch seq"), exponents("hidden")}, {final_of(x)}, {}, ""});
+    cases.push_back(
+        {"groups", "apply_scales", {fixed(x), scale("batch.g seq.g"), scale("hidden.g")}, {final_of(x)}, {}, "batch"});
     const auto product = [&](const char* name, std::vector<Operand> in, const std::string& out, const char* split = "",
                              const std::map<std::string, int64_t>& sizes = {}, const ir::Attrs& attrs = {}) {
         cases.push_back({name, "scaled_einsum", std::move(in), {final_of(out)}, attrs, split, sizes});
@@ -137,11 +176,25 @@ std::vector<OpCase> float8_cases() {
     product("to_weight_swapped", {codes(x), gradients(y), scale("batch.g"), scale("")}, w);
     product("of_rows", {codes(x), codes(w), scale("batch seq"), scale("ffn")}, y);
     product("of_blocks", {codes(x), gradients(w), scale("batch seq hidden.g"), scale("ffn.g hidden.g")}, y);
+    product("of_tiles", {codes(x), codes(w), scale("batch seq hidden.g"), scale("ffn.g hidden.g")}, y);
+    product("of_columns", {gradients(y), codes(x), scale("ffn"), scale("hidden")}, w);
+    product("of_powers", {codes(x), codes(w), exponents("batch seq hidden.g"), exponents("ffn hidden.g")}, y);
+    product("of_powers_along_tokens", {codes(y), codes(x), exponents("batch seq.g ffn"), exponents("batch seq.g hidden")}, w);
+    product("of_powers_of_rows", {codes(x), codes(w), exponents("batch seq"), exponents("ffn hidden.g")}, y);
+    product("of_powers_and_floats", {codes(x), codes(w), exponents("batch seq hidden.g"), scale("ffn")}, y);
+    product("on_a_shard_of_powers", {codes(y), codes(x), exponents("batch seq.g ffn"), exponents("batch seq.g hidden")}, w,
+            "seq");
     product("on_a_shard_of_the_sum", {codes(x), codes(w), scale("batch.g"), scale("")}, y, "hidden");
     product("on_a_shard_of_groups", {gradients(y), codes(x), scale(tokens), scale("batch.g")}, w, "batch");
     product("of_no_matrices", {codes(x), codes(x), scale("batch.g"), scale("")}, "batch seq");
     product("long_sum", {codes(x), codes(w), scale(tokens), scale("")}, y, "", long_sum);
     product("long_sum_of_blocks", {codes(x), codes(w), scale("batch hidden.g"), scale("ffn")}, y, "", long_sum);
+    product("long_sum_of_powers", {codes(x), codes(w), exponents("batch seq hidden.g"), exponents("ffn hidden.g")}, y, "",
+            long_sum);
+    product("many_blocks_of_powers_turned", {codes(y), codes(x), exponents("batch seq.g ffn"), exponents("batch seq.g hidden")},
+            w, "", many_blocks);
+    product("many_blocks_of_tiles", {codes(x), codes(w), scale("batch seq hidden.g"), scale("ffn.g hidden.g")}, y, "",
+            many_blocks);
     product("many_blocks", {codes(x), codes(w), scale(tokens), scale("")}, y, "", many_blocks);
     product("many_blocks_turned", {gradients(y), codes(x), scale(tokens), scale(tokens)}, w, "", many_blocks);
     return cases;
@@ -666,6 +719,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
                             : c.in[i].fill == Fill::Quantized                              ? Dtype::I8
                             : c.in[i].fill == Fill::E4M3                                   ? Dtype::F8E4M3
                             : c.in[i].fill == Fill::E5M2                                   ? Dtype::F8E5M2
+                            : c.in[i].fill == Fill::E8M0                                   ? Dtype::E8M0
                             : c.in[i].fill == Fill::Control || c.in[i].fill == Fill::Count ? Dtype::F64
                                                                                            : Dtype::F32));
     }
@@ -673,6 +727,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     op.kind = c.kind;
     op.in = in;
     op.attrs = c.attrs;
+    if (op.kind == ir::kToBlocks) op.attrs["block"] = r.dims[r.dim(op.text("along") + ".g")].each;
     for (size_t i = 0; i < c.out.size(); ++i) {
         const ir::TensorId made = c.out[i].operand >= 0
                                       ? in[c.out[i].operand]
@@ -683,7 +738,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     for (size_t i = 0; i < c.out.size(); ++i) {
         if (c.out[i].operand >= 0) continue;
         const std::string name = "out" + std::to_string(i);
-        if (results == Results::Accumulated && may_accumulate(c.out[i].dims) && !is_float8(c.out[i].dtype)) {
+        if (results == Results::Accumulated && may_accumulate(c.out[i].dims) && !is_coded(c.out[i].dtype)) {
             b.accumulate(b.port(name, ir::PortKind::Value, ir::Access::Accumulate, dims(c.out[i].dims), c.out[i].dtype),
                          op.out[i]);
         } else {
@@ -742,6 +797,7 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             }
             case Fill::E4M3: out[i] = std::ldexp(uniform, 8 - static_cast<int>(random() % 12)); break;
             case Fill::E5M2: out[i] = std::ldexp(uniform, 10 - static_cast<int>(random() % 20)); break;
+            case Fill::E8M0: out[i] = std::ldexp(1, static_cast<int>(random() % 10) - 7); break;
             case Fill::Count: out[i] = static_cast<double>(random() % 1000); break;
             case Fill::Control: break;
         }

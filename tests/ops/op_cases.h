@@ -13,7 +13,7 @@ namespace lockstep::testing {
 
 // Places: of tokens in a cache, all different; -1 for some, which are written nowhere.
 // Counted: positions of one document; its number is Zero. Later: positions behind all of those.
-// E4M3 and E5M2: float8 of these types. Dims called .g have an element for some of the dim before the dot (ir::Dim::of).
+// E4M3 and E5M2: float8 of these types; E8M0: powers of two as scales. Dims called .g have an element for some of the dim before the dot (ir::Dim::of).
 // LogSums and Outputs: of attention so far, of which some rows have seen nothing; NoLogSums and NoOutputs: none has.
 enum class Fill {
     Normal,
@@ -35,6 +35,7 @@ enum class Fill {
     Quantized,
     E4M3,
     E5M2,
+    E8M0,
     Count
 };
 

@@ -20,7 +20,8 @@ ir::Program sharded(const std::string& body, Sequence sequence = Sequence::Split
     ir::Program p = ir::parse(
         "mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2\nblock b x1\n"
         "routine b.forward block b kind forward entry train chunks 1 scratch 0\n  dims batch=2 seq=4 kv_seq=4 hidden=8 ffn=6 "
-        "vocab=10 kv_heads=2 head_dim=4 batch.g=2(batch/1) seq.g=1(seq/4)\n" +
+        "vocab=10 kv_heads=2 head_dim=4 batch.g=2(batch/1) seq.g=1(seq/4) "
+        "hidden.b=4(hidden/2) ffn.b=2(ffn/3) seq.b=2(seq/2)\n" +
         body);
     p = passes::shard(std::move(p), {sequence == Sequence::Split});
     for (ir::Routine& r : p.routines) ops::renumber(r);
@@ -87,6 +88,50 @@ TEST(Shard, Float8IsMadeBeforeItIsGathered) {
                        "h: f32[batch/dp_shard, seq, ffn/tp] = scaled_einsum(q.ag, p, s, t)",
                        "o: f32[batch/dp_shard, seq, hidden] partial sum tp = einsum(h, v)",
                        "o.rs: f32[batch/dp_shard, seq/tp, hidden] = reduce_scatter(o) {dim=1} over tp", "y = add(x, o.rs)"}));
+}
+
+// Codes and scales of blocks are placed as what they are made of, and no sum of them is left open.
+TEST(Shard, BlocksAreWholeOnTheirRanks) {
+    const std::string body =
+        kStream + kTwoProducts + kResult +
+        "  q: f8e4m3[batch, seq, hidden]?; s: e8m0[batch, seq, hidden.b]? = to_blocks(x) {along='hidden', block=2, "
+        "rounding='floor'}\n"
+        "  p: f8e4m3[ffn, hidden]?; t: e8m0[ffn, hidden.b]? = to_blocks(w) {along='hidden', block=2, rounding='floor'}\n"
+        "  h: f32[batch, seq, ffn]? = scaled_einsum(q, p, s, t)\n"
+        "  r: f8e4m3[batch, seq, ffn]?; c: f32[batch, seq, ffn.b]? = to_blocks(h) {along='ffn', block=3}\n"
+        "  u: f8e4m3[hidden, ffn]?; d: f32[hidden, ffn.b]? = to_blocks(v) {along='ffn', block=3}\n"
+        "  o: f32[batch, seq, hidden]? = scaled_einsum(r, u, c, d)\n  y = add(x, o)\n";
+    EXPECT_EQ(
+        op_lines(sharded(body), "b.forward"),
+        (Strings{
+            "q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: e8m0[batch/dp_shard, seq/tp, hidden.b] = to_blocks(x) "
+            "{along='hidden', block=2, rounding='floor'}",
+            "p: f8e4m3[ffn/tp, hidden]; t: e8m0[ffn/tp, hidden.b] = to_blocks(w) {along='hidden', block=2, rounding='floor'}",
+            "q.ag: f8e4m3[batch/dp_shard, seq, hidden] = all_gather(q) {dim=1} over tp",
+            "s.ag: e8m0[batch/dp_shard, seq, hidden.b] = all_gather(s) {dim=1} over tp",
+            "h: f32[batch/dp_shard, seq, ffn/tp] = scaled_einsum(q.ag, p, s.ag, t)",
+            "r: f8e4m3[batch/dp_shard, seq, ffn/tp]; c: f32[batch/dp_shard, seq, ffn.b/tp] = to_blocks(h) {along='ffn', block=3}",
+            "u: f8e4m3[hidden, ffn/tp]; d: f32[hidden, ffn.b/tp] = to_blocks(v) {along='ffn', block=3}",
+            "o: f32[batch/dp_shard, seq, hidden] partial sum tp = scaled_einsum(r, u, c, d)",
+            "o.rs: f32[batch/dp_shard, seq/tp, hidden] = reduce_scatter(o) {dim=1} over tp", "y = add(x, o.rs)"}));
+}
+
+// Of each half of the sequence: the rank that has the tokens has their scales. A product contracts them with those of a rank.
+TEST(Shard, ScalesAlongTokensAreOfTheRanksThatHaveThem) {
+    const std::string body =
+        kStream +
+        "  port g value read\n    g: f32[batch, seq, ffn]?\n  port d gradients accumulate\n    d: f32[ffn, hidden]? from w\n" +
+        "  q: f8e4m3[batch, seq, hidden]?; s: e8m0[batch, seq.b, hidden]? = to_blocks(x) {along='seq', block=2, rounding='rceil'}\n"
+        "  p: f8e4m3[batch, seq, ffn]?; t: e8m0[batch, seq.b, ffn]? = to_blocks(g) {along='seq', block=2, rounding='rceil'}\n"
+        "  w: f32[ffn, hidden]? = scaled_einsum(p, q, t, s)\n  +d = accumulate(w)\n";
+    const ir::Program p = sharded(body);
+    EXPECT_EQ(op_line(p, "b.forward", "q"),
+              "q: f8e4m3[batch/dp_shard, seq/tp, hidden]; s: e8m0[batch/dp_shard, seq.b/tp, hidden] = to_blocks(x) "
+              "{along='seq', block=2, rounding='rceil'}");
+    EXPECT_EQ(op_line(p, "b.forward", "p"),
+              "p: f8e4m3[batch/dp_shard, seq, ffn/tp]; t: e8m0[batch/dp_shard, seq.b, ffn/tp] = to_blocks(g) "
+              "{along='seq', block=2, rounding='rceil'}");
+    EXPECT_EQ(op_line(p, "b.forward", "s.ag"), "s.ag: e8m0[batch/dp_shard, seq.b, hidden] = all_gather(s) {dim=1} over tp");
 }
 
 TEST(Shard, InputsAreBoundInEveryPlacementAskedFor) {

@@ -34,20 +34,22 @@ void add_of_type(Registry& r) {
     add<QkvRope<T>, Rope<T>, Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
     add_blocks<AttentionBlock, AttentionBlockBackward, T>(r);
     add<Amax<T>, ToFloat8<T, F8E4M3>, ToFloat8<T, F8E5M2>, FromFloat8<T, F8E4M3>, FromFloat8<T, F8E5M2>>(r);
+    add<ToBlocks<T, F8E4M3, E8M0>, ToBlocks<T, F8E5M2, E8M0>, ToBlocks<T, F8E4M3, float>, ToBlocks<T, F8E5M2, float>>(r);
     add<MaskPadding<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
 }
 
 // Products of float8 whose results are Out, as each of the matmul kernels makes them.
-template <class A, class B, class Out>
+template <class A, class B, class S, class Out>
 void add_scaled(Registry& r) {
     using enum cpu::MatmulKernel;
-    add<ScaledEinsum<A, B, Out, amx>, ScaledEinsum<A, B, Out, bf16_dot>, ScaledEinsum<A, B, Out, packed>>(r);
+    add<ScaledEinsum<A, B, S, Out, amx>, ScaledEinsum<A, B, S, Out, bf16_dot>, ScaledEinsum<A, B, S, Out, packed>>(r);
 }
 template <class Out>
 void add_scaled(Registry& r) {
-    add_scaled<F8E4M3, F8E4M3, Out>(r);
-    add_scaled<F8E4M3, F8E5M2, Out>(r);
-    add_scaled<F8E5M2, F8E4M3, Out>(r);
+    add_scaled<F8E4M3, F8E4M3, float, Out>(r);
+    add_scaled<F8E4M3, F8E5M2, float, Out>(r);
+    add_scaled<F8E5M2, F8E4M3, float, Out>(r);
+    add_scaled<F8E4M3, F8E4M3, E8M0, Out>(r);
 }
 
 // A narrow T, and float with it.

@@ -1,5 +1,5 @@
-// Elements that have one scale, between floats and float8 (base/float8.h), and rows of a product that get their scales. Each works
-// on one thread. T: how floats are stored; Q: F8E4M3, F8E5M2.
+// Elements that have one scale, or one each, between floats and float8 (base/float8.h), and rows of a product that get their
+// scales. Each works on one thread. T: how floats are stored; Q: F8E4M3, F8E5M2.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,51 @@ template <class T>
 using LargestSize = uint32_t(int64_t n, const T* x);
 extern Typed<LargestSize> largest_size;
 
+// Of each of n columns, of which this is one more row: most[i] = max(most[i], |x[i]|), as bits.
+template <class T>
+using LargestOfColumns = void(int64_t n, const T* x, uint32_t* most);
+extern Typed<LargestOfColumns> largest_of_columns;
+// Of blocks of `block` neighbours.
+template <class T>
+using LargestOfBlocks = void(int64_t blocks, int64_t block, const T* x, uint32_t* most);
+extern Typed<LargestOfBlocks> largest_of_blocks;
+
+// block_scale of each largest size, given as bits, and by what the values of the block are multiplied.
+using BlockScales = void(int64_t n, const uint32_t* most, float largest, BlockRounding rounding, E8M0* s, float* by);
+extern BlockScales* block_scales;
+
 // q = x scale.
 template <class T, class Q>
 using RunToFloat8 = void(int64_t n, const T* x, float scale, Q* q);
 extern TypedFloat8<RunToFloat8> run_to_float8;
+
+// With a scale for each element, and for each block.
+template <class T, class Q>
+using ColumnsToFloat8 = void(int64_t n, const T* x, const float* scales, Q* q);
+extern TypedFloat8<ColumnsToFloat8> columns_to_float8;
+template <class T, class Q>
+using BlocksToFloat8 = void(int64_t blocks, int64_t block, const T* x, const float* scales, Q* q);
+extern TypedFloat8<BlocksToFloat8> blocks_to_float8;
 
 // x = q scale.
 template <class T, class Q>
 using RunFromFloat8 = void(int64_t n, const Q* q, float scale, T* x);
 extern TypedFloat8<RunFromFloat8> run_from_float8;
 
+template <class T, class Q>
+using ColumnsFromFloat8 = void(int64_t n, const Q* q, const float* scales, T* x);
+extern TypedFloat8<ColumnsFromFloat8> columns_from_float8;
+
 // x = q, which is exact.
 template <class Q>
 using CodesToBf16 = void(int64_t n, const Q* q, Bf16* x);
 using TypedCodesToBf16 = CopiesOfOne<CodesToBf16, F8E4M3, F8E5M2>;
 extern TypedCodesToBf16 codes_to_bf16;
+// x = q scale of powers of two, a scale for each element: exact down to 2^-126.
+template <class Q>
+using ScaledCodesToBf16 = void(int64_t n, const Q* q, const float* scales, Bf16* x);
+using TypedScaledCodesToBf16 = CopiesOfOne<ScaledCodesToBf16, F8E4M3, F8E5M2>;
+extern TypedScaledCodesToBf16 scaled_codes_to_bf16;
 
 // out = sums of_row of_columns, or before + the same; before, where given, may be out.
 template <class T>

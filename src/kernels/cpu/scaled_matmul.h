@@ -1,6 +1,8 @@
 // Products of float8 matrices: C[M, N] = (op(A) SA)[M, K] (op(B) SB)[K, N], or something plus the same. Codes are brought to
 // bfloat16, which is exact, a block at a time, and multiplied by a Matmul (matmul.h); sums are float and get their scales behind
-// it, one sum for each run of steps along K that have the same scales. The bits do not depend on the number of threads.
+// it, one sum for each run of steps along K that have the same scales. Scales along K that are powers of two go to the codes
+// instead, which stay exact, but for values below 2^-126, which some processors take for 0. The bits do not depend on the number
+// of threads.
 #pragma once
 
 #include <array>
@@ -15,6 +17,10 @@ namespace lockstep::kernels::cpu {
 struct ScaledFactor {
     Dtype type = Dtype::F8E4M3;
     std::vector<int64_t> outer, inner;
+    bool has_powers = false;  // scales are powers of two
+
+    bool varies_along_k() const;
+    bool scales_codes() const { return has_powers && varies_along_k(); }
 };
 
 class ScaledMatmul {
@@ -34,8 +40,9 @@ private:
         int64_t begin, count;
     };
     const Matmul& matmul(int64_t rows, int64_t columns) const;
-    void decode(ThreadPool& pool, const ScaledFactor& factor, const void* codes, bool along_k, Block outer, int64_t all,
-                Bf16* to) const;
+    void decode(ThreadPool& pool, const ScaledFactor& factor, const void* codes, const float* scales, bool along_k, Block outer,
+                int64_t all, float* lines, Bf16* to) const;
+    int64_t line_floats() const;
 
     MatmulShape shape_;
     ScaledFactor a_, b_;

@@ -1,6 +1,7 @@
-// amax, to_float8, from_float8 and scaled_einsum: any groups, element by element. A float8 tensor that is float64 holds codes
+// The ops of ops/float8.cpp: any groups, element by element. A float8 tensor that is float64 holds codes
 // that are not rounded or clamped (meaning/).
 #include <cmath>
+#include <utility>
 
 #include "base/elements.h"
 #include "base/round.h"
@@ -52,13 +53,58 @@ Made make_to_float8(const KernelContext& c) {
         });
 }
 
+Made make_to_blocks(const KernelContext& c) {
+    const Float8Groups groups = float8_groups(c, c.in(0), c.out(1));
+    const std::optional<BlockRounding> rounding = block_rounding(c.op);
+    // What values are multiplied by, and the scale.
+    const auto scale = [rounding, largest = largest_of(c.out(0).dtype)](double amax) -> std::pair<double, double> {
+        if (rounding) {
+            const E8M0 s = block_scale(amax, largest, *rounding);
+            return {static_cast<double>(s.reciprocal()), static_cast<double>(static_cast<float>(s))};
+        }
+        const float by = scale_of(amax, largest, false);
+        return {static_cast<double>(by), 1 / static_cast<double>(by)};
+    };
+    return kernel_from([groups, scale, most = std::vector<double>(), n = c.elements(c.in(0)), x = c.in(0).dtype,
+                        q = c.out(0).dtype, s = c.out(1).dtype](const KernelArgs& a) mutable {
+        most.assign(static_cast<size_t>(groups.count), 0);
+        for (int64_t i = 0; i < n; ++i) {
+            double& of_block = most[static_cast<size_t>(groups.of(i))];
+            const double size = std::abs(element(a.in[0], x, i));
+            if (size > of_block || std::isnan(size)) of_block = size;
+        }
+        for (int64_t i = 0; i < n; ++i) {
+            const double value = element(a.in[0], x, i), by = scale(most[static_cast<size_t>(groups.of(i))]).first;
+            set_element(a.out[0], q, i, x == Dtype::F64 ? value * by : static_cast<double>(static_cast<float>(value * by)));
+        }
+        for (int64_t g = 0; g < groups.count; ++g) set_element(a.out[1], s, g, scale(most[static_cast<size_t>(g)]).second);
+    });
+}
+
 Made make_from_float8(const KernelContext& c) {
-    const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
-    return kernel_from(
-        [groups, n = c.elements(c.in(0)), q = c.in(0).dtype, s = c.in(1).dtype, x = c.out(0).dtype](const KernelArgs& a) {
-            for (int64_t i = 0; i < n; ++i)
-                set_element(a.out[0], x, i, element(a.in[0], q, i) * element(a.in[1], s, groups.of(i)));
-        });
+    const bool is_scaled = c.op.in.size() > 1;
+    const Float8Groups groups = is_scaled ? float8_groups(c, c.in(0), c.in(1)) : Float8Groups();
+    return kernel_from([is_scaled, groups, n = c.elements(c.in(0)), q = c.in(0).dtype, s = is_scaled ? c.in(1).dtype : Dtype::F32,
+                        x = c.out(0).dtype](const KernelArgs& a) {
+        for (int64_t i = 0; i < n; ++i)
+            set_element(a.out[0], x, i, element(a.in[0], q, i) * (is_scaled ? element(a.in[1], s, groups.of(i)) : 1));
+    });
+}
+
+Made make_apply_scales(const KernelContext& c) {
+    struct Scale {
+        Float8Groups groups;
+        Dtype type;
+    };
+    std::vector<Scale> scales;
+    for (size_t i = 1; i < c.op.in.size(); ++i) scales.push_back({float8_groups(c, c.in(0), c.in(i)), c.in(i).dtype});
+    return kernel_from([scales, n = c.elements(c.in(0)), x = c.in(0).dtype, y = c.out(0).dtype](const KernelArgs& a) {
+        for (int64_t i = 0; i < n; ++i) {
+            double value = element(a.in[0], x, i);
+            for (size_t k = 0; k < scales.size(); ++k) value *= element(a.in[k + 1], scales[k].type, scales[k].groups.of(i));
+            set_element(a.out[0], y, i, value);
+        }
+    });
 }
 
 // The workspace holds both factors and the result in double.
@@ -126,9 +172,13 @@ void add_float8(std::vector<Registered>& all) {
     add.template operator()<Dtype::F8E4M3>(ir::kToFloat8, make_to_float8);
     add.template operator()<Dtype::F8E5M2>(ir::kToFloat8, make_to_float8);
     add.template operator()<Dtype::F64>(ir::kToFloat8, make_to_float8);
+    add.template operator()<Dtype::F8E4M3>(ir::kToBlocks, make_to_blocks);
+    add.template operator()<Dtype::F8E5M2>(ir::kToBlocks, make_to_blocks);
+    add.template operator()<Dtype::F64>(ir::kToBlocks, make_to_blocks);
     for (const Dtype t : kFloatDtypes) {
         with_storage(t, [&]<class T>(std::type_identity<T>) {
             add.template operator()<kDtypeOf<T>>(ir::kFromFloat8, make_from_float8);
+            add.template operator()<kDtypeOf<T>>(ir::kApplyScales, make_apply_scales);
             Registered* const r = add.template operator()<kDtypeOf<T>>(ir::kScaledEinsum, make_scaled_einsum);
             r->accumulates = 0, r->workspace_bytes = scaled_einsum_bytes;
         });

@@ -40,7 +40,7 @@ Made make_movement(const KernelContext& c);   // rename, copy, slice, block, joi
 Made make_block_sum(const KernelContext& c);  // sum_blocks: any float type
 Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control, update_loss_scale: in double
 
-// Of amax, to_float8, from_float8 and scaled_einsum.
+// Of the ops of ops/float8.cpp.
 void add_float8(std::vector<Registered>& all);
 
 // Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)

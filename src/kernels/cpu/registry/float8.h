@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/round.h"
 #include "kernels/cpu/float8_runs.h"
 #include "kernels/cpu/registry/products.h"
 #include "kernels/cpu/scaled_matmul.h"
@@ -12,13 +13,27 @@
 
 namespace lockstep::kernels::registry {
 
-// Calls f(group, first, count) for the elements of [begin, end), a run of one scale at a time.
+// Calls f(group, first, count) for the elements of `all`, a run at a time: of one scale, or of groups.columns() that are next to
+// each other.
 template <class F>
-void for_each_run(const Float8Groups& groups, int64_t run, Range all, const F& f) {
+void for_each_run(const Float8Groups& groups, Range all, const F& f) {
+    const int64_t columns = groups.columns(), run = columns > 1 ? columns : groups.run();
+    // Of a row in several runs the place of its first scale is looked for, and the others are counted from there.
+    const Float8Groups::Along row = groups.dims.empty() ? Float8Groups::Along{1, 1, 0} : groups.dims.back();
+    const int64_t size = columns == 1 && run < row.size ? row.size : run;
     for (int64_t i = all.begin; i < all.end;) {
-        const int64_t end = std::min(all.end, (i / run + 1) * run);
-        f(groups.of(i), i, end - i);
-        i = end;
+        const int64_t row_begin = i / size * size, row_end = std::min(all.end, row_begin + size);
+        if (size == run) {
+            f(groups.of(i), i, row_end - i);
+            i = row_end;
+            continue;
+        }
+        int64_t group = groups.of(i);
+        for (; i < row_end; group += row.stride) {
+            const int64_t end = std::min(row_end, row_begin + ((i - row_begin) / run + 1) * run);
+            f(group, i, end - i);
+            i = end;
+        }
     }
 }
 
@@ -45,8 +60,9 @@ struct Amax {
                     const Float8Groups& groups = operands[i].groups;
                     const T* const x = in<T>(k, static_cast<int>(i));
                     const Range mine = split(operands[i].n, threads, thread, 16);
-                    for_each_run(groups, groups.run(), mine, [&](int64_t group, int64_t first, int64_t count) {
-                        own[group] = std::max(own[group], cpu::largest_size(count, x + first));
+                    for_each_run(groups, mine, [&, has_columns = groups.columns() > 1](int64_t g, int64_t first, int64_t count) {
+                        if (has_columns) cpu::largest_of_columns(count, x + first, own + g);
+                        else own[g] = std::max(own[g], cpu::largest_size(count, x + first));
                     });
                 }
             });
@@ -66,19 +82,100 @@ template <class T, class Q>
 struct ToFloat8 {
     static constexpr Family kFamily{"to_float8", "to_float8"};
     using Types = std::tuple<Q, float>(T, float);
+    // Of columns, what they are multiplied by.
+    static int64_t workspace_bytes(const KernelContext& c) {
+        return float8_groups(c, c.in(0), c.in(1)).columns() > 1 ? 4 * c.elements(c.in(1)) : 0;
+    }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
         const bool power_of_two = c.op.attrs.contains("power_of_two") && c.op.integer("power_of_two") != 0;
-        return kernel_from([groups, run = groups.run(), power_of_two, n = c.elements(c.in(0))](const KernelArgs& k) {
-            const T* const x = in<T>(k, 0);
-            const float* const amax = in(k, 1);
-            Q* const q = out<Q>(k, 0);
-            k.queue.pool().parallel([&](int thread, int threads) {
-                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
-                    cpu::run_to_float8(count, x + first, scale_of(amax[group], Q::kLargest, power_of_two), q + first);
+        return kernel_from(
+            [groups, has_columns = groups.columns() > 1, power_of_two, n = c.elements(c.in(0))](const KernelArgs& k) {
+                const T* const x = in<T>(k, 0);
+                const float* const amax = in(k, 1);
+                float* const scales = has_columns ? static_cast<float*>(k.workspace) : nullptr;
+                Q* const q = out<Q>(k, 0);
+                const auto scale = [&](int64_t g) { return scale_of(amax[g], Q::kLargest, power_of_two); };
+                k.queue.pool().parallel([&](int thread, int threads) {
+                    const Range mine = split(groups.count, threads, thread, 16);
+                    for (int64_t g = mine.begin; g < mine.end; ++g) {
+                        out(k, 1)[g] = 1 / scale(g);
+                        if (has_columns) scales[g] = scale(g);
+                    }
                 });
-                const Range mine = split(groups.count, threads, thread, 16);
-                for (int64_t g = mine.begin; g < mine.end; ++g) out(k, 1)[g] = 1 / scale_of(amax[g], Q::kLargest, power_of_two);
+                k.queue.pool().parallel([&](int thread, int threads) {
+                    for_each_run(groups, split(n, threads, thread, 16), [&](int64_t g, int64_t first, int64_t count) {
+                        if (has_columns) cpu::columns_to_float8(count, x + first, scales + g, q + first);
+                        else cpu::run_to_float8(count, x + first, scale(g), q + first);
+                    });
+                });
+            });
+    }
+};
+
+// S: the type of the scales, E8M0 or float.
+template <class T, class Q, class S>
+struct ToBlocks {
+    static constexpr Family kFamily{"to_blocks", "to_blocks"};
+    using Types = std::tuple<Q, S>(T);
+
+    // The scales of blocks with these largest sizes, and what their values are multiplied by.
+    static void scale(int64_t n, const uint32_t* most, BlockRounding rounding, S* s, float* by) {
+        if constexpr (std::is_same_v<S, E8M0>) {
+            cpu::block_scales(n, most, Q::kLargest, rounding, s, by);
+        } else {
+            for (int64_t i = 0; i < n; ++i) {
+                by[i] = scale_of(static_cast<double>(std::bit_cast<float>(most[i])), Q::kLargest, false);
+                s[i] = 1 / by[i];
+            }
+        }
+    }
+    static void of_neighbours(Range blocks, int64_t block, BlockRounding rounding, const T* x, Q* q, S* s) {
+        constexpr int64_t kMost = 64;
+        uint32_t most[kMost];
+        float by[kMost];
+        const int64_t together = std::clamp<int64_t>(2048 / block, 1, kMost);  // read twice, the second time from the cache
+        for (int64_t b = blocks.begin; b < blocks.end; b += together) {
+            const int64_t count = std::min(together, blocks.end - b);
+            cpu::largest_of_blocks(count, block, x + b * block, most);
+            scale(count, most, rounding, s + b, by);
+            cpu::blocks_to_float8(count, block, x + b * block, by, q + b * block);
+        }
+    }
+    // Of `block` rows of `stride` elements, these columns.
+    static void of_rows(int64_t block, Range columns, int64_t stride, BlockRounding rounding, const T* x, Q* q, S* s) {
+        constexpr int64_t kMost = 4096;  // whole rows: memory is read in its order
+        uint32_t most[kMost];
+        float by[kMost];
+        for (int64_t i = columns.begin; i < columns.end; i += kMost) {
+            const int64_t count = std::min(kMost, columns.end - i);
+            std::fill_n(most, count, 0u);
+            for (int64_t r = 0; r < block; ++r) cpu::largest_of_columns(count, x + r * stride + i, most);
+            scale(count, most, rounding, s + i, by);
+            for (int64_t r = 0; r < block; ++r) cpu::columns_to_float8(count, x + r * stride + i, by, q + r * stride + i);
+        }
+    }
+
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const std::vector<ir::DimId>& dims = c.in(0).dims;
+        const auto along = std::find(dims.begin(), dims.end(), c.routine.dim(c.op.text("along")));
+        int64_t inner = 1;
+        for (auto d = along + 1; d != dims.end(); ++d) inner *= c.size(c.in(0), static_cast<int>(d - dims.begin()));
+        const int64_t blocks = c.elements(c.out(1)) / inner, block = c.op.integer("block");
+        const BlockRounding rounding = block_rounding(c.op).value_or(BlockRounding::floor);
+        return kernel_from([=](const KernelArgs& k) {
+            const T* const x = in<T>(k, 0);
+            Q* const q = out<Q>(k, 0);
+            S* const s = out<S>(k, 1);
+            k.queue.pool().parallel([&](int thread, int threads) {
+                if (inner == 1) return of_neighbours(split(blocks, threads, thread, 64), block, rounding, x, q, s);
+                const Range mine = split(blocks * inner, threads, thread, 64);  // columns, those of one block first
+                for (int64_t i = mine.begin; i < mine.end;) {
+                    const int64_t b = i / inner, end = std::min(mine.end, (b + 1) * inner);
+                    of_rows(block, {i - b * inner, end - b * inner}, inner, rounding, x + b * block * inner,
+                            q + b * block * inner, s + b * inner);
+                    i = end;
+                }
             });
         });
     }
@@ -90,13 +187,14 @@ struct FromFloat8 {
     using Types = T(Q, float);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const Float8Groups groups = float8_groups(c, c.in(0), c.in(1));
-        return kernel_from([groups, run = groups.run(), n = c.elements(c.in(0))](const KernelArgs& k) {
+        return kernel_from([groups, has_columns = groups.columns() > 1, n = c.elements(c.in(0))](const KernelArgs& k) {
             const Q* const q = in<Q>(k, 0);
             const float* const s = in(k, 1);
             T* const x = out<T>(k, 0);
             k.queue.pool().parallel([&](int thread, int threads) {
-                for_each_run(groups, run, split(n, threads, thread, 16), [&](int64_t group, int64_t first, int64_t count) {
-                    cpu::run_from_float8(count, q + first, s[group], x + first);
+                for_each_run(groups, split(n, threads, thread, 16), [&](int64_t g, int64_t first, int64_t count) {
+                    if (has_columns) cpu::columns_from_float8(count, q + first, s + g, x + first);
+                    else cpu::run_from_float8(count, q + first, s[g], x + first);
                 });
             });
         });
@@ -108,7 +206,7 @@ inline cpu::ScaledFactor scaled_factor(const KernelContext& c, size_t operand) {
     const ir::Tensor& q = c.in(operand);
     const Float8Groups groups = float8_groups(c, q, c.in(operand + 2));
     const std::vector<ir::DimId>& kept = c.out(0).dims;
-    cpu::ScaledFactor out{q.dtype, {0}, {0}};
+    cpu::ScaledFactor out{q.dtype, {0}, {0}, c.in(operand + 2).dtype == Dtype::E8M0};
     for (size_t i = 0; i < q.dims.size(); ++i) {
         const Float8Groups::Along& d = groups.dims[i];
         const bool is_kept = std::find(kept.begin(), kept.end(), q.dims[i]) != kept.end();
@@ -122,9 +220,29 @@ inline cpu::ScaledFactor scaled_factor(const KernelContext& c, size_t operand) {
     return out;
 }
 
-template <class A, class B, class Out, cpu::MatmulKernel kernel>
+// Elements of scales as floats: where they are none, a copy in the workspace.
+template <class S>
+int64_t float_bytes(const KernelContext& c, size_t operand) {
+    return std::is_same_v<S, float> ? 0 : round_up(4 * c.elements(c.in(operand)), kAlignmentBytes);
+}
+template <class S>
+const float* as_floats(ThreadPool& pool, int64_t n, const S* s, void* workspace) {
+    if constexpr (std::is_same_v<S, float>) {
+        return s;
+    } else {
+        float* const to = static_cast<float*>(workspace);
+        pool.parallel([&](int thread, int threads) {
+            const Range mine = split(n, threads, thread, 16);
+            for (int64_t i = mine.begin; i < mine.end; ++i) to[i] = static_cast<float>(s[i]);
+        });
+        return to;
+    }
+}
+
+// S: the type of the scales of both factors, float or E8M0.
+template <class A, class B, class S, class Out, cpu::MatmulKernel kernel>
 struct ScaledEinsum {
-    using Types = Out(A, B, float, float);
+    using Types = Out(A, B, S, S);
     static constexpr Family kFamily{"scaled_einsum",
                                     kernel == cpu::MatmulKernel::amx        ? "scaled_matmul_amx"
                                     : kernel == cpu::MatmulKernel::bf16_dot ? "scaled_matmul_bf16"
@@ -141,17 +259,25 @@ struct ScaledEinsum {
     static int64_t workspace_bytes(const KernelContext& c) {
         ops::MatmulShape shape;
         ops::is_matmul(c.mesh, c.routine, c.op, &shape);
-        return product(c, shape).workspace_bytes();
+        return float_bytes<S>(c, 2) + float_bytes<S>(c, 3) + product(c, shape).workspace_bytes();
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         ops::MatmulShape shape;
         ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cpu.scaled_matmul: not a product of matrices");
-        return kernel_from(
-            [matmul = product(c, shape), a = shape.swapped ? 1 : 0, adds = c.op.accumulates(0)](const KernelArgs& k) {
-                const float* before = nullptr;
-                if constexpr (std::is_same_v<Out, float>) before = adds && !k.fresh ? out<Out>(k, 0) : nullptr;
-                matmul.run(k.queue.pool(), k.in[a], k.in[1 - a], in(k, a + 2), in(k, 3 - a), out<Out>(k, 0), before, k.workspace);
-            });
+        struct Scales {
+            int64_t n, bytes;
+        };
+        const auto scales = [&](size_t i) { return Scales{c.elements(c.in(i)), float_bytes<S>(c, i)}; };
+        return kernel_from([matmul = product(c, shape), a = shape.swapped ? 1 : 0, first = scales(2), second = scales(3),
+                            adds = c.op.accumulates(0)](const KernelArgs& k) {
+            const float* before = nullptr;
+            if constexpr (std::is_same_v<Out, float>) before = adds && !k.fresh ? out<Out>(k, 0) : nullptr;
+            char* const at = static_cast<char*>(k.workspace);
+            ThreadPool& pool = k.queue.pool();
+            const float* const s[] = {as_floats(pool, first.n, in<S>(k, 2), at),
+                                      as_floats(pool, second.n, in<S>(k, 3), at + first.bytes)};
+            matmul.run(pool, k.in[a], k.in[1 - a], s[a], s[1 - a], out<Out>(k, 0), before, at + first.bytes + second.bytes);
+        });
     }
     static bool is_available(const InstructionSets& has) { return Matmul<Bf16, float, kernel>::is_available(has); }
     static bool is_slower(const InstructionSets& has) { return Matmul<Bf16, float, kernel>::is_slower(has); }
