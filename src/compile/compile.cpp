@@ -370,6 +370,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     if (const UserError* refusal = refusal_of(plan)) return *refusal;
     if (const auto refusal = generates_in_a_pipeline(config, options)) return *refusal;
     if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
+    if (const auto refusal = cuts_blocks(prefix.program, config, layout)) return *refusal;
     const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
 
     if (answers_of(config, prefix.dims, options.catalog) != prefix.answers)
@@ -384,8 +385,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
     run("float8_products", [&](P p) {
         if (layout.scale_sequences == 0) return p;
-        const passes::Float8Options o{static_cast<passes::Float8Recipe>(config.float8()->recipe), layout.scale_sequences,
-                                      layout.scale_context_blocks, config.training.pack_products};
+        const passes::Float8Options o{config.float8()->recipe, layout.scale_sequences, layout.scale_context_blocks,
+                                      config.training.pack_products};
         return passes::float8_products(std::move(p), o);
     });
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel, layout.context}); });
