@@ -370,6 +370,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     if (const UserError* refusal = refusal_of(plan)) return *refusal;
     if (const auto refusal = generates_in_a_pipeline(config, options)) return *refusal;
     if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
+    if (const auto refusal = cuts_blocks(prefix.program, config, layout)) return *refusal;
     const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
 
     if (answers_of(config, prefix.dims, options.catalog) != prefix.answers)
@@ -385,8 +386,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("float8_products", [&](P p) {
         if (layout.scale_sequences == 0) return p;
         const Float8 float8 = *config.float8();
-        const passes::Float8Options o{static_cast<passes::Float8Recipe>(float8.recipe), layout.scale_sequences,
-                                      layout.scale_context_blocks, config.training.pack_products, float8.fsdp_gather,
+        const passes::Float8Options o{float8.recipe, layout.scale_sequences, layout.scale_context_blocks,
+                                      config.training.pack_products, float8.fsdp_gather,
                                       layout.partition.quantized_weights != 0};
         return passes::float8_products(std::move(p), o);
     });

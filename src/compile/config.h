@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "compile/origin.h"
 #include "ir/program.h"
+#include "passes/float8_products.h"
 #include "passes/optimizer.h"
 
 namespace lockstep::compile {
@@ -259,9 +260,7 @@ struct Names {
 
 // How products of linear layers are in 8 bits: what model.converters and the keys of [quantize] ask for.
 struct Float8 {
-    // Which elements share a scale: a tensor's, a row's (with GwHp all but the gradients of weights, which stay wide), a block's
-    // of 1 x 128 or 128 x 128; 32 in a row, whose scale is a power of two below the largest (floor) or above it (rceil).
-    enum class Recipe { Tensorwise, Rowwise, RowwiseGwHp, Blockwise, MxFloor, MxRceil };
+    using Recipe = passes::Float8Recipe;
     Recipe recipe = Recipe::Tensorwise;
     bool fsdp_gather = false;                               // weights cross data ranks in 8 bits
     std::vector<std::string> filter_fqns;                   // a layer whose name contains one of them stays as it is

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ir/kinds.h"
 #include "ir/sources.h"
+#include "passes/float8_products.h"
 #include "passes/pack_products.h"
 
 namespace lockstep::compile {
@@ -169,22 +170,23 @@ bool asks(const Config& c, Converter converter) {
 }
 bool asks_float8(const Config& c) { return asks(c, Converter::Float8); }
 bool asks_mx(const Config& c) { return asks(c, Converter::Mx); }
-bool asks_float8(const Config& c, Float8Name name) { return asks_float8(c) && c.linear_float8.recipe_name == name; }
 
 constexpr const char *kConverters = "model.converters", *kFloat8Recipe = "quantize.linear.float8.recipe_name",
                      *kGather = "quantize.linear.float8.enable_fsdp_float8_all_gather",
-                     *kFloat8Filter = "quantize.linear.float8.filter_fqns", *kMxRecipe = "quantize.linear.mx.recipe_name";
+                     *kFloat8Filter = "quantize.linear.float8.filter_fqns", *kMxRecipe = "quantize.linear.mx.recipe_name",
+                     *kMxFilter = "quantize.linear.mx.filter_fqns";
 
 struct Absent {
     Unavailable what;
     bool (*is_asked)(const Config&);
 };
 constexpr Absent kAbsent[] = {
-    {{kConverters, "MX formats"}, asks_mx},
     {{kConverters, "experts"},
      [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
-    {{kFloat8Recipe, "float8 with a scale for each block"},
-     [](const Config& c) { return asks_float8(c, Float8Name::Blockwise); }},
+    {{kGather, "all-gathers in float8 with a scale for each block"},
+     [](const Config& c) {
+         return asks_float8(c, Float8Name::Blockwise) && c.linear_float8.enable_fsdp_float8_all_gather;
+     }},
     {{kMxRecipe, "4-bit types"},
      [](const Config& c) {
          const MxName name = c.linear_mx.recipe_name;
@@ -320,6 +322,37 @@ std::optional<UserError> set_scales(const Config& config, Layout& l) {
                               l.head_tail > 1 ? ", head-tail order" : "", allowed));
     if (l.seq_len % n != 0)
         return no(blocks, n, fmt::format("does not divide training.seq_len = {}: {} that divides it", l.seq_len, allowed));
+    return std::nullopt;
+}
+
+std::optional<UserError> cuts_blocks(const Program& blocks, const Config& config, const Layout& l) {
+    const std::optional<Float8> float8 = config.float8();
+    const int64_t block = float8 ? passes::block_of(float8->recipe) : 0;
+    const auto converts = [](const ir::Parameter& p) { return p.converted; };
+    if (block == 0 || std::none_of(blocks.params.begin(), blocks.params.end(), converts)) return std::nullopt;
+    const int64_t tp = config.parallelism.tensor_parallel_degree,
+                  cut = config.parallelism.context_parallel_degree * (l.sequence_parallel ? tp : 1),
+                  pieces = std::lcm(cut, l.head_tail > 1 ? 2 * l.head_tail : 1);
+    const char* const tokens = "training.seq_len";
+    if (l.seq_len % (block * pieces) != 0)
+        return UserError(
+            "recipe.divides", tokens,
+            fmt::format("{}{} = {}{}: {} tokens next to each other share a scale; choose a multiple of {}", config.where(tokens),
+                        tokens, l.seq_len, pieces > 1 ? fmt::format(" in {} pieces", pieces) : "", block, block * pieces));
+    for (const ir::Parameter& p : blocks.params) {
+        if (!p.converted) continue;
+        for (const ir::Dim& d : {p.dims[*ir::rows_of_matrix(p) - 1], p.dims.back()}) {
+            const int64_t ranks = d.role == ir::DimRole::Ffn ? tp : 1;
+            if (d.size % (block * ranks) == 0) continue;
+            return UserError(
+                "recipe.divides", kConverters,
+                fmt::format("{}{}: {} of {} has {} elements{}, and {} on a rank share a scale: leave the layer out by {}, "
+                            "or choose the recipe tensorwise or rowwise",
+                            config.where(kConverters), kConverters, d.name, p.key, d.size,
+                            ranks > 1 ? fmt::format(" on {} tensor-parallel ranks", ranks) : "", block,
+                            asks_mx(config) ? kMxFilter : kFloat8Filter));
+        }
+    }
     return std::nullopt;
 }
 

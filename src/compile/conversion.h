@@ -46,6 +46,9 @@ void check_converters(const Config& config);
 // Which tokens share a scale: they are on one data rank, those of a part of a sequence on one context rank. The refusal is
 // recipe.divides.
 std::optional<UserError> set_scales(const Config& config, Layout& layout);
+// Blocks of elements that share a scale are whole on a rank, and no layout changes which tokens are in one. The refusal is
+// recipe.divides. `blocks`: the model's, converted.
+std::optional<UserError> cuts_blocks(const ir::Program& blocks, const Config& config, const Layout& layout);
 // False: a key of [quantize] that does nothing, as model.converters does not name its family.
 bool has_converter(const Config& config, std::string_view key);
 

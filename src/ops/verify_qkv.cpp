@@ -22,7 +22,11 @@ int rows_of(const Routine& r, const ir::Tensor& t) {
 // A list of rows, whole on its rank but for the rank's own heads.
 std::string wrong_list(const Routine& r, const ir::Tensor& t, int first) {
     const auto at = static_cast<size_t>(first);
-    const auto has = [&](size_t i, DimRole role) { return i < t.dims.size() && r.dims[t.dims[i]].role == role; };
+    const auto has = [&](size_t i, DimRole role) {  // or groups of such
+        if (i >= t.dims.size()) return false;
+        const ir::Dim& dim = r.dims[t.dims[i]];
+        return (dim.of < 0 ? dim : r.dims[dim.of]).role == role;
+    };
     if (!has(at + 1, DimRole::KvHeads) || !has(at + 2, DimRole::HeadDim))
         return fmt::format("{} has the dim qkv without kv_heads and head_dim behind it", t.name);
     if (t.placement.dims.size() != t.dims.size()) return "";  // not placed yet

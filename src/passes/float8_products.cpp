@@ -38,6 +38,7 @@ struct Form {
     Dtype type = Dtype::F8E4M3;
     std::vector<DimId> scale;  // dims
     bool power_of_two = false;
+    DimId along = -1;  // in blocks of neighbours along this dim
 
     auto operator<=>(const Form&) const = default;
 };
@@ -198,8 +199,15 @@ private:
         const ir::Dim& fine = r_.dims[static_cast<size_t>(of)];
         const bool is_batch = fine.role == ir::DimRole::Batch;
         const int64_t each = is_batch ? o_.sequences : fine.size / o_.context_blocks;
-        const std::string name = is_batch ? kBatch : kSeq;
+        return coarse(of, is_batch ? kBatch : kSeq, each);
+    }
+    DimId blocks_of(DimId of) {
+        const int64_t each = block_of(o_.recipe);
+        return coarse(of, fmt::format("{}.b{}", r_.dims[static_cast<size_t>(of)].name, each), each);
+    }
+    DimId coarse(DimId of, const std::string& name, int64_t each) {
         if (const DimId known = r_.dim(name); known >= 0) return known;
+        const ir::Dim& fine = r_.dims[static_cast<size_t>(of)];
         ensure(each > 0 && fine.size % each == 0, "float8_products: groups do not divide " + fine.name);
         ir::Dim groups{name, fine.size / each, fine.size / each, ir::DimRole::Other};
         groups.of = of, groups.each = each;
@@ -216,6 +224,7 @@ private:
                (o_.recipe == Float8Recipe::RowwiseGwHp && p.gives == Product::Gives::RowGradient && !left);
     }
     Form form(const Product& p, bool left) {
+        if (block_of(o_.recipe) > 0) return in_blocks(p, left);
         Form out;
         out.power_of_two = o_.recipe != Float8Recipe::Tensorwise;
         if (!out.power_of_two && left && p.gives != Product::Gives::Result) out.type = Dtype::F8E5M2;
@@ -228,13 +237,28 @@ private:
         return out;
     }
 
+    Form in_blocks(const Product& p, bool left) {
+        const TensorId x = left ? p.left : p.right;
+        const std::vector<DimId> kept = tensor(p.result).dims;
+        const auto is_kept = [&](DimId d) { return std::find(kept.begin(), kept.end(), d) != kept.end(); };
+        Form out;
+        out.scale = tensor(x).dims;
+        const auto summed = std::find_if_not(out.scale.rbegin(), out.scale.rend(), is_kept),
+                   row = std::find_if(out.scale.rbegin(), out.scale.rend(), is_kept);
+        const bool is_tiled = o_.recipe == Float8Recipe::Blockwise && port_kind(x) == PortKind::Params;
+        if (!is_tiled) out.along = *summed;
+        *summed = blocks_of(*summed);
+        if (is_tiled) *row = blocks_of(*row);
+        return out;
+    }
+
     // The factors that one product would join, where they share scales: gradients of results and weights. Rows of what is joined
     // keep their own.
     std::vector<TensorId> with_shared_scale(const Product& of, bool left, const Forward& forward) {
         using Gives = Product::Gives;
         std::vector<TensorId> out = {left ? of.left : of.right};
         const bool is_joined = of.gives == Gives::RowGradient || left != (of.gives == Gives::Result);
-        const bool keeps_rows = of.gives != Gives::RowGradient && !has_one_scale(of, left);
+        const bool keeps_rows = block_of(o_.recipe) > 0 || (of.gives != Gives::RowGradient && !has_one_scale(of, left));
         if (!is_joined || keeps_rows) return out;
         const std::set<std::string>& group = forward.groups.at(of.weights);
         for (const Product& p : products_) {
@@ -266,6 +290,8 @@ private:
         if (out.codes >= 0) return out;
         const Dtype wide = tensor(x).dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;
         const std::string name = tensor(x).name;
+        const ops::Result codes{name + ".f8", tensor(x).dims, made_as.type}, scale{name + ".scale", made_as.scale, wide};
+        if (made_as.along >= 0) return out = to_blocks(x, made_as, codes, scale);
         const bool is_weights = port_kind(x) == PortKind::Params;
         if (is_weights && amax_ >= 0 && made_as.scale.empty())
             out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
@@ -284,14 +310,19 @@ private:
             out.amax =
                 known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", made_as.scale, wide}})[0];
         }
-        const std::vector<TensorId> made =
-            b_.op(ir::kToFloat8, {x, out.amax},
-                  {{name + ".f8", tensor(x).dims, made_as.type}, {name + ".scale", made_as.scale, wide}}, attributes(made_as));
+        const ir::Attrs attrs = made_as.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
+        const std::vector<TensorId> made = b_.op(ir::kToFloat8, {x, out.amax}, {codes, scale}, attrs);
         out.codes = made[0], out.scale = made[1];
         return out;
     }
-    static ir::Attrs attributes(const Form& form) {
-        return form.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
+    Cast to_blocks(TensorId x, const Form& form, const ops::Result& codes, ops::Result scale) {
+        ir::Attrs attrs = {{"along", r_.dims[static_cast<size_t>(form.along)].name}, {"block", block_of(o_.recipe)}};
+        if (o_.recipe != Float8Recipe::Blockwise) {
+            attrs["rounding"] = std::string(o_.recipe == Float8Recipe::MxRceil ? "rceil" : "floor");
+            scale.dtype = Dtype::E8M0;
+        }
+        const std::vector<TensorId> made = b_.op(ir::kToBlocks, {x}, {codes, scale}, attrs);
+        return {-1, made[0], made[1]};
     }
 
     bool stays_wide(const Product& p) const {

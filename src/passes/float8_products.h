@@ -15,6 +15,12 @@
 //     Rowwise      all in E4M3, scales are powers of two: one for each row of the matrix that a factor is in its product, whose
 //                  columns are summed over. Summed tokens have one for each group. Each product has casts of its own
 //     RowwiseGwHp  the same, but weights have one scale where they multiply gradients, and gradients of weights stay as they are
+//     Blockwise    all in E4M3: a scale for 128 elements of a row next to each other (arXiv 2412.19437), and for 128 x 128 of a
+//                  weight, where it is multiplied
+//     Mx           all in E4M3: for 32 elements of a row next to each other a power of two (OCP Microscaling Formats 1.0), by
+//                  the exponent of the largest (MxFloor) or above all (MxRceil)
+//   Elements next to each other are those of the innermost dim that is summed over: of tokens, of one sequence. A rank has whole
+//   blocks of them.
 // Leaves alone: other products; prefill and decode; a program without converted parameters.
 #pragma once
 
@@ -24,6 +30,12 @@ namespace lockstep::passes {
 
 // Which elements share a scale, as torchao names it.
 enum class Float8Recipe { Tensorwise, Rowwise, RowwiseGwHp, Blockwise, MxFloor, MxRceil };
+
+// Elements of a row that share a scale; 0: all.
+constexpr int64_t block_of(Float8Recipe recipe) {
+    if (recipe == Float8Recipe::Blockwise) return 128;
+    return recipe == Float8Recipe::MxFloor || recipe == Float8Recipe::MxRceil ? 32 : 0;
+}
 
 struct Float8Options {
     Float8Recipe recipe = Float8Recipe::Tensorwise;

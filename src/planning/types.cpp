@@ -73,10 +73,14 @@ namespace {
 std::pair<std::string_view, std::string> named(compile::Float8::Recipe recipe, const std::string& group) {
     using Recipe = compile::Float8::Recipe;
     switch (recipe) {
+        case Recipe::Tensorwise: return {"float8 tensorwise", group};
         case Recipe::Rowwise: return {"float8 rowwise", "each row, in gradients of weights for each column of " + group};
         case Recipe::RowwiseGwHp: return {"float8 rowwise_with_gw_hp", "each row; gradients of weights stay as they are"};
-        default: return {"float8 tensorwise", group};
+        case Recipe::Blockwise: return {"float8 blockwise", "128 elements that are summed, of weights for 128 x 128"};
+        case Recipe::MxFloor: return {"MX floor", "32 elements that are summed"};
+        case Recipe::MxRceil: return {"MX rceil", "32 elements that are summed"};
     }
+    throw InternalError("types: a recipe without a name");
 }
 }  // namespace
 
@@ -88,13 +92,15 @@ Float8Lines float8_lines(const compile::Config& config) {
     plain.model.converters.clear();
     const compile::ConvertedLayers layers =
         compile::converted_layers(compile::build_blocks(plain), *float8, config.training.pack_products);
+    using Recipe = compile::Float8::Recipe;
+    const bool is_mx = float8->recipe == Recipe::MxFloor || float8->recipe == Recipe::MxRceil;
+    const char* const filters = is_mx ? "quantize.linear.mx.filter_fqns" : "quantize.linear.float8.filter_fqns";
     if (layers.converted == 0)
-        out.warnings.push_back(
-            "model.converters converts no linear layer: quantize.linear.float8.filter_fqns names all, or their "
-            "matrices have a side that is no multiple of 16");
+        out.warnings.push_back(fmt::format(
+            "model.converters converts no linear layer: {} names all, or their matrices have a side that is no multiple of 16",
+            filters));
     for (const std::string& filter : layers.idle_filters)
-        out.warnings.push_back(
-            fmt::format("quantize.linear.float8.filter_fqns: {} is part of no layer's name (layers.0.attention.wq)", filter));
+        out.warnings.push_back(fmt::format("{}: {} is part of no layer's name (layers.0.attention.wq)", filters, filter));
     const auto legal = compile::layout_of(config, compile::dims_of(config));
     if (compile::refusal_of(legal)) return out;
     const compile::Layout& l = std::get<compile::Layout>(legal);

@@ -241,13 +241,13 @@ TEST(Conversion, NamesWhatIsMissing) {
     EXPECT_EQ(missing_of(asked), "");
     EXPECT_EQ(missing_of(joined(asked, {{recipe, "tensorwise"}, {"quantize.linear.float8.filter_fqns", "output"}})), "");
     EXPECT_EQ(missing_of(joined(asked, {{gather, "true"}})), "");
-    for (const char* name : {"rowwise", "rowwise_with_gw_hp"}) EXPECT_EQ(missing_of(joined(asked, {{recipe, name}})), "");
-    EXPECT_EQ(missing_of(joined(asked, {{recipe, "blockwise"}})),
-              "float8 with a scale for each block (" + recipe + " = \"blockwise\")\n");
-    const std::string mx = "MX formats (model.converters = [\"quantize.linear.mx\"])\n";
-    EXPECT_EQ(missing_of({{"model.converters", "quantize.linear.mx"}}), mx);
+    for (const char* name : {"rowwise", "rowwise_with_gw_hp", "blockwise"})
+        EXPECT_EQ(missing_of(joined(asked, {{recipe, name}})), "");
+    EXPECT_EQ(missing_of(joined(asked, {{recipe, "blockwise"}, {gather, "true"}})),
+              "all-gathers in float8 with a scale for each block (" + gather + " = true)\n");
+    EXPECT_EQ(missing_of({{"model.converters", "quantize.linear.mx"}}), "");
     EXPECT_EQ(missing_of({{"model.converters", "quantize.linear.mx"}, {"quantize.linear.mx.recipe_name", "mxfp4_cutlass"}}),
-              mx + "4-bit types (quantize.linear.mx.recipe_name = \"mxfp4_cutlass\")\n");
+              "4-bit types (quantize.linear.mx.recipe_name = \"mxfp4_cutlass\")\n");
     EXPECT_EQ(missing_of({{"model.converters", "quantize.grouped_mm.mx"}}),
               "experts (model.converters = [\"quantize.grouped_mm.mx\"])\n");
     EXPECT_EQ(missing_of({{recipe, "rowwise"}, {gather, "true"}}), "") << "nothing is converted";
@@ -260,6 +260,48 @@ std::string refusal_of_layout(const Config& config) {
         return fmt::format("{} {}: {}", e.id(), e.key(), e.what());
     }
     return "";
+}
+
+TEST(Conversion, BlocksAreWholeOnARank) {
+    const auto refusal = [](const Config& config) {
+        compile::CompileOptions options;
+        options.catalog = kernels::reference_catalog();
+        options.stop_after = "shard";
+        const auto compiled = compile::compile(compile::compile_prefix(config, options), config, options);
+        const UserError* no = compile::refusal_of(compiled);
+        return no ? fmt::format("{} {}: {}", no->id(), no->key(), no->what()) : "";
+    };
+    Config config =
+        with_float8({{"model.dim", "128"}, {"model.head_dim", "128"}, {"model.ffn_dim", "256"}, {"training.seq_len", "256"}});
+    config.linear_float8.recipe_name = Float8Name::Blockwise;
+    EXPECT_EQ(refusal(config), "");
+    config.parallelism.tensor_parallel_degree = 4;
+    EXPECT_EQ(
+        refusal(config),
+        "recipe.divides training.seq_len: flag --training.seq_len: training.seq_len = 256 in 4 pieces: 128 tokens next to each "
+        "other share a scale; choose a multiple of 512");
+    config.parallelism.sequence_parallel = false;
+    EXPECT_EQ(
+        refusal(config),
+        "recipe.divides model.converters: model.converters: ffn of w1 has 256 elements on 4 tensor-parallel ranks, and 128 on "
+        "a rank share a scale: leave the layer out by quantize.linear.float8.filter_fqns, or choose the recipe tensorwise or "
+        "rowwise");
+    config.linear_float8.filter_fqns = {"feed_forward"};
+    EXPECT_EQ(refusal(config), "");
+    config.parallelism.tensor_parallel_degree = 1, config.parallelism.context_parallel_degree = 2;
+    EXPECT_NE(refusal(config).find("256 in 4 pieces"), std::string::npos) << "two of each context rank, in head-tail order";
+    // MX: 32, of keys' heads of 16 elements, too.
+    config = with_float8({{"model.dim", "128"}, {"model.head_dim", "16"}, {"model.ffn_dim", "96"}, {"training.seq_len", "32"}});
+    config.model.converters = {Converter::Mx};
+    EXPECT_EQ(
+        refusal(config),
+        "recipe.divides model.converters: model.converters: head_dim of wq has 16 elements, and 32 on a rank share a scale: "
+        "leave the layer out by quantize.linear.mx.filter_fqns, or choose the recipe tensorwise or rowwise");
+    config.linear_mx.filter_fqns = {"attention"};
+    EXPECT_EQ(refusal(config), "");
+    config.linear_mx.filter_fqns = {"layers"};
+    config.training.seq_len = 31;
+    EXPECT_EQ(refusal(config), "") << "nothing converts";
 }
 
 TEST(Conversion, ScalesAreOfWholeSequencesAndPartsOfARank) {

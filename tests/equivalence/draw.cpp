@@ -256,23 +256,46 @@ private:
     // in head-tail order those of a context rank are no piece of the sequence, and one block in two pieces is.
     void converter() {
         if (dtype_ != Dtype::F64 || mixed_ || apart() % 4 != 0) return;
-        set("model.converters", "quantize.linear.float8");
-        constexpr std::array kRecipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
-        const std::string recipe = kRecipes.at(apart() % kRecipes.size());
-        set("quantize.linear.float8.recipe_name", recipe);
-        const bool gathers = recipe == "tensorwise" && apart() % 2 == 0;
-        set("quantize.linear.float8.enable_fsdp_float8_all_gather", gathers ? "true" : "false");
-        set("model.dim", apart() % 2 == 0 ? 16 : 32);
-        set("model.head_dim", 16);
-        set("model.ffn_dim", 16 * tp_);
+        const bool is_plain = recipe_.text("parallelism.context_parallel_load_balancer") == "none";
+        const int64_t pieces = std::lcm(cp_ * tp_, is_plain || cp_ == 1 ? 1 : 2 * cp_);
+        const bool small = apart() % 2 == 0;
+        int64_t block = in_blocks(pieces, small);
+        if (block == 0) {
+            constexpr std::array kRecipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+            set("model.converters", "quantize.linear.float8");
+            const std::string recipe = kRecipes.at(apart() % kRecipes.size());
+            set("quantize.linear.float8.recipe_name", recipe);
+            const bool gathers = recipe == "tensorwise" && apart() % 2 == 0;
+            set("quantize.linear.float8.enable_fsdp_float8_all_gather", gathers ? "true" : "false");
+            block = 16;
+        }
+        set("model.dim", block * (small ? 1 : 2));
+        set("model.head_dim", std::min<int64_t>(block, 32));
+        set("model.ffn_dim", block * tp_);
         const int64_t sequences = recipe_.integer("training.local_batch_size");
         set("quantize.scale_sequences", apart() % 2 == 0 ? 1 : sequences);
-        const bool is_plain = recipe_.text("parallelism.context_parallel_load_balancer") == "none";
-        const int64_t many = std::lcm(cp_ * tp_, is_plain || cp_ == 1 ? 1 : 2 * cp_), seq = recipe_.integer("training.seq_len");
         std::vector<int64_t> blocks = {1};
         if (is_plain) blocks.push_back(cp_);
-        if (seq % many == 0) blocks.push_back(many);
+        if (recipe_.integer("training.seq_len") % pieces == 0) blocks.push_back(pieces);
         set("quantize.scale_context_blocks", blocks[apart() % blocks.size()]);
+    }
+
+    // Blocks of tokens are whole on a rank, so that sequences get longer. Of how many a scale is, or 0: it would take too long.
+    int64_t in_blocks(int64_t pieces, bool small) {
+        const uint64_t recipe = apart() % 6;
+        const int64_t block = recipe < 2 ? 32 : 128, whole = std::lcm(recipe_.integer("training.seq_len"), block * pieces);
+        const bool is_long = whole * recipe_.integer("training.global_batch_size") > (block == 32 ? 768 : 256);
+        if (recipe > 2 || is_long || (block == 128 && !small)) return 0;
+        set("training.seq_len", whole);
+        if (block == 128) {
+            set("model.converters", "quantize.linear.float8");
+            set("quantize.linear.float8.recipe_name", "blockwise");
+            set("quantize.linear.float8.filter_fqns", "attention");
+        } else {
+            set("model.converters", "quantize.linear.mx");
+            set("quantize.linear.mx.recipe_name", recipe == 0 ? "mxfp8_cublas" : "mxfp8_cublas_rceil");
+        }
+        return block;
     }
 
     // Blocks of int8 are those of the parameters on one rank where no other tensor-parallel rank has a part of them. What is

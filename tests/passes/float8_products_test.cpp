@@ -195,6 +195,63 @@ TEST(Float8Products, RowsThatAreSplitAreReduced) {
     EXPECT_EQ(op_line(p, "layer.forward", "n1.scale.ag"), "n1.scale.ag: f32[batch, seq] = all_gather(n1.scale) {dim=1} over tp");
 }
 
+const Settings kOf128 = {{"model.dim", "128"}, {"model.head_dim", "128"}, {"model.ffn_dim", "256"}, {"training.seq_len", "256"}};
+Settings in_blocks(const char* recipe) {
+    return kOf128 + (std::string(recipe) == "blockwise"
+                         ? Settings{{"quantize.linear.float8.recipe_name", recipe}}
+                         : Settings{{"model.converters", "quantize.linear.mx"}, {"quantize.linear.mx.recipe_name", recipe}});
+}
+
+TEST(Float8Products, BlocksAreOfNeighboursThatAreSummed) {
+    const ir::Program p = after("float8_products", in_blocks("blockwise"));
+    EXPECT_EQ(op_line(p, "layer.forward", "o.f8"),
+              "o.f8: f8e4m3[batch, seq, kv_heads, group, head_dim]?; o.scale: f32[batch, seq, kv_heads, group, head_dim.b128]? = "
+              "to_blocks(o) {along='head_dim', block=128}");
+    EXPECT_EQ(op_line(p, "layer.backward", "d.y.f8"),
+              "d.y.f8: f8e4m3[batch, seq, hidden]?; d.y.scale: f32[batch, seq, hidden.b128]? = to_blocks(d.y) {along='hidden', "
+              "block=128}");
+    EXPECT_EQ(op_line(p, "layer.backward", "d.y.f8.2"),
+              "d.y.f8.2: f8e4m3[batch, seq, hidden]?; d.y.scale.2: f32[batch, seq.b128, hidden]? = to_blocks(d.y) {along='seq', "
+              "block=128}");
+    EXPECT_EQ(
+        op_line(p, "layer.backward", "act.f8"),
+        "act.f8: f8e4m3[batch, seq, ffn]?; act.scale: f32[batch, seq.b128, ffn]? = to_blocks(act) {along='seq', block=128}");
+    // Tiles of a weight serve both of its products.
+    for (const char* routine : {"layer.forward", "layer.backward"})
+        EXPECT_EQ(op_line(p, routine, "w2.f8"),
+                  "w2.f8: f8e4m3[hidden, ffn]?; w2.scale: f32[hidden.b128, ffn.b128]? = to_float8(w2, w2.amax)");
+    EXPECT_EQ(count(p, "layer.forward", "to_blocks"), 4);
+    EXPECT_EQ(count(p, "layer.backward", "to_blocks"), 12);
+    EXPECT_EQ(count(p, "layer.backward", "to_float8"), 4);
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
+    EXPECT_EQ(saved(p, "layer.forward"), saved(program_after("bind_sizes", kSixteen + kOf128), "layer.forward")) << "rows";
+}
+
+TEST(Float8Products, MxHasPowersOfTwoForBothFactors) {
+    const ir::Program p = after("float8_products", in_blocks("mxfp8_cublas_rceil"));
+    EXPECT_EQ(op_line(p, "layer.forward", "w2.f8"),
+              "w2.f8: f8e4m3[hidden, ffn]?; w2.scale: e8m0[hidden, ffn.b32]? = to_blocks(w2) {along='ffn', block=32, "
+              "rounding='rceil'}");
+    EXPECT_EQ(op_line(p, "layer.backward", "w2.f8"),
+              "w2.f8: f8e4m3[hidden, ffn]?; w2.scale: e8m0[hidden.b32, ffn]? = to_blocks(w2) {along='hidden', block=32, "
+              "rounding='rceil'}");
+    EXPECT_EQ(count(p, "layer.backward", "to_blocks"), 16);
+    EXPECT_EQ(count(p, "layer.backward", "amax"), 0);
+    EXPECT_NE(op_line(after("float8_products", in_blocks("mxfp8_cublas")), "layer.forward", "w2.f8").find("rounding='floor'"),
+              std::string::npos);
+}
+
+// Each weight that one product would join has blocks of its own.
+TEST(Float8Products, BlocksAreTheSamePackedOrNot) {
+    for (const char* recipe : {"blockwise", "mxfp8_cublas"}) {
+        const ir::Program p = after("float8_products", in_blocks(recipe) + Settings{{"parallelism.tensor_parallel_degree", "4"},
+                                                                                    {"parallelism.sequence_parallel", "false"},
+                                                                                    {"model.ffn_dim", "512"}});
+        const ir::Routine& r = *p.routine("layer.backward");
+        for (const ir::Op& op : r.ops) EXPECT_TRUE(op.kind != "amax" || op.in.size() == 1) << recipe;
+    }
+}
+
 // Codes cross tensor-parallel ranks: a byte an element. Their scales are whole before.
 TEST(Float8Products, TensorParallelismCarriesCodes) {
     const ir::Program p = after("shard", {{"parallelism.tensor_parallel_degree", "2"}});
