@@ -284,6 +284,20 @@ def equal_bits(scratch, model, keys=()):
             "stall_s": own["checkpoint_stall_s"], "first_stall_s": expected["checkpoint_stall_s"]}
 
 
+FLOAT8 = ["--model.converters", "quantize.linear.float8"]
+
+
+def in_float8(scratch):
+    """Products of float8 have equal bits twice, and are near their parts."""
+    first, again = (train(scratch / name, [*SAVES, *FLOAT8], **SMALL) for name in ("first", "again"))
+    if weights(scratch / "first") != weights(scratch / "again"):
+        raise Failed(f"two runs differ: {first['final_loss']} and {again['final_loss']}")
+    parts = train(scratch / "parts", [*FLOAT8, "--runtime.disabled_kernels", "scaled_einsum"], **SMALL)
+    if abs(first["final_loss"] - parts["final_loss"]) > 5e-3 * abs(parts["final_loss"]):
+        raise Failed(f"whole {first['final_loss']}, in parts {parts['final_loss']}")
+    return {"whole": first["final_loss"], "parts": parts["final_loss"]}
+
+
 EPILOGUES = ["--runtime.disabled_kernels", "linear,linear_gelu,matmul_dgelu"]
 
 
@@ -376,11 +390,12 @@ def cluster_file():
     return pathlib.Path(args.clusters).resolve() / f"{name}.toml"
 
 
-def traced(scratch, model):
+def traced(scratch, model, keys=(), name=""):
     """Each kernel in the step of a model: ms, and by the program's bytes and FLOPs TB/s and TFLOP/s. Into OUT/trace_MODEL.txt."""
-    file = out / f"trace_{model.replace(' ', '_')}.json"
-    measured = train(scratch, ["--trace", str(file)], **TIMED[model])
-    planned = json.loads(run([*lockstep, "plan", "r.toml", "--json", "--cluster", cluster_file(), "--costliest", "100000"], 60, cwd=scratch))
+    file = out / f"trace_{model.replace(' ', '_')}{name}.json"
+    measured = train(scratch, [*keys, "--trace", str(file)], **TIMED[model])
+    plan = [*lockstep, "plan", "r.toml", *keys, "--json", "--cluster", cluster_file(), "--costliest", "100000"]
+    planned = json.loads(run(plan, 60, cwd=scratch))
     costs = {}
     for op in planned["stages"][0]["costliest"]:
         costs[op["op"]] = [op["time_s"] * op["flops_per_s"] / op["count"], op["time_s"] * op["bytes_per_s"] / op["count"]]
@@ -491,6 +506,7 @@ PAIRS = {
     "weights kept in bfloat16": ([], ["--training.mixed_precision_weights", "cast"]),
     "logits in bfloat16": ([], ["--training.logits", "float32"]),
     "attention's gradients in any order": (["--runtime.deterministic", "false"], []),
+    "float8": (FLOAT8, []),
 }
 best = {}  # seconds of a model's step
 
@@ -624,6 +640,7 @@ CHECKS = {
         ("gpt2 as a graph", equal_bits, "gpt2", GRAPH),
         ("gpt2 pinned snapshots", equal_bits, "gpt2", BESIDE),
         ("llama twice", equal_bits, "llama"),
+        ("llama in float8", in_float8),
         ("llama as a graph", equal_bits, "llama", GRAPH),
         ("llama pinned snapshots", equal_bits, "llama", BESIDE),
         ("llama pinned snapshots, graph", equal_bits, "llama", BESIDE + GRAPH),
@@ -642,6 +659,7 @@ CHECKS = {
     ],
     "fast": [
         ("versions", versions),
+        ("trace 8B 2 layers, float8", traced, "8B 2 layers", FLOAT8, "_float8"),  # rates of its products, turns and casts
         *[(f"products {model}", products, model) for model in TIMED if model != EIGHT_BILLION],
         *[(f"pair 162M {name}", pair, name, "162M") for name in PAIRS],
         ("torch.compile 162M", compiled, "162M"),

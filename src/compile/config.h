@@ -434,7 +434,7 @@ struct Config {
 
     struct LinearFloat8 {  // [quantize.linear.float8]
         Float8Name recipe_name = Float8Name::Unnamed;
-        bool enable_fsdp_float8_all_gather = false;
+        bool enable_fsdp_float8_all_gather = false, emulate = false;
         std::vector<std::string> filter_fqns;
         bool operator==(const LinearFloat8&) const = default;
     } linear_float8;

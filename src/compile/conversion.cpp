@@ -185,7 +185,8 @@ constexpr Absent kAbsent[] = {
      [](const Config& c) { return asks(c, Converter::GroupedFloat8) || asks(c, Converter::GroupedMx); }},
     {{kGather, "all-gathers in float8 with a scale for each block"},
      [](const Config& c) {
-         return asks_float8(c, Float8Name::Blockwise) && c.linear_float8.enable_fsdp_float8_all_gather;
+         const Config::LinearFloat8& f = c.linear_float8;
+         return asks_float8(c) && f.recipe_name == Float8Name::Blockwise && f.enable_fsdp_float8_all_gather;
      }},
     {{kMxRecipe, "4-bit types"},
      [](const Config& c) {

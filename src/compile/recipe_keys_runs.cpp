@@ -268,7 +268,9 @@ std::span<const KeyRow> keys_of_runs() {
             "with the converter float8: parts of names of linear layers that stay as they are. A name is layers.0.attention.wq (wk, wv, wo) or "
             "layers.0.feed_forward.w1 (w2, w3). output never converts, nor does a matrix with a side that is no multiple of 16. "
             "auto_filter_small_kn: products that are too small to gain stay, too"),
-        {"quantize.linear.float8.emulate", false, S::Ignored, "a device without float8 computes the same with wider types"},
+        acts<&C::linear_float8, &C::LinearFloat8::emulate>(
+            "quantize.linear.float8.emulate",
+            "with the converter float8: GPUs multiply in wider types even where they have float8; without it, only where they have none"),
         {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", "triton", S::Ignored, "kernels are Lockstep's own"},
         acts<&C::linear_mx, &C::LinearMx::recipe_name>(
             "quantize.linear.mx.recipe_name",

@@ -71,7 +71,7 @@ private:
     void gather_scales_first() {
         const auto made_with = [&](TensorId codes) -> TensorId {
             for (const Op& op : old_) {
-                if (op.kind == ir::kToFloat8 && op.out[0] == codes) return op.out[1];
+                if ((op.kind == ir::kToFloat8 || op.kind == ir::kToBlocks) && op.out[0] == codes) return op.out[1];
             }
             return -1;
         };

@@ -292,13 +292,14 @@ private:
         const std::string name = tensor(x).name;
         const ops::Result codes{name + ".f8", tensor(x).dims, made_as.type}, scale{name + ".scale", made_as.scale, wide};
         if (made_as.along >= 0) return out = to_blocks(x, made_as, codes, scale);
+        const ir::Attrs attrs = made_as.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
         const bool is_weights = port_kind(x) == PortKind::Params;
         if (is_weights && amax_ >= 0 && made_as.scale.empty())
             out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
         if (is_weights && o_.gathers) {
-            ir::Attrs attrs = attributes(made_as);
-            attrs["type"] = std::string(name_of(made_as.type));
-            out.codes = x, out.scale = b_.op(ir::kFloat8Scale, {out.amax}, {{name + ".scale", {}, wide}}, attrs)[0];
+            ir::Attrs of_scale = attrs;
+            of_scale["type"] = std::string(name_of(made_as.type));
+            out.codes = x, out.scale = b_.op(ir::kFloat8Scale, {out.amax}, {scale}, of_scale)[0];
             return out;
         }
         if (out.amax < 0) {
@@ -310,7 +311,6 @@ private:
             out.amax =
                 known != casts_.end() ? known->second.amax : b_.op(ir::kAmax, all, {{name + ".amax", made_as.scale, wide}})[0];
         }
-        const ir::Attrs attrs = made_as.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
         const std::vector<TensorId> made = b_.op(ir::kToFloat8, {x, out.amax}, {codes, scale}, attrs);
         out.codes = made[0], out.scale = made[1];
         return out;

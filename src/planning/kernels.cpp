@@ -35,6 +35,8 @@ std::optional<Isa> isa_of(const compile::Config& config) {
 void remove_disabled(const compile::Config& config, ops::KernelCatalog& catalog) {
     for (const std::string& op : config.runtime.disabled_kernels.names)
         std::erase_if(catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
+    if (config.linear_float8.emulate)
+        std::erase_if(catalog.entries, [](const ops::KernelEntry& e) { return e.kernel == "cublaslt.scaled_matmul"; });
 }
 
 // Rows of cluster.file choose between kernels of processors.

@@ -306,11 +306,11 @@ std::unique_ptr<Kernel> make_scaled_product(const KernelContext& c, bool turns) 
     product->prepare();
     return kernel_from([=, adds = c.op.accumulates(0)](const KernelArgs& k) {
         // Behind what the library uses.
-        char* free = static_cast<char*>(aligned_workspace(k.workspace)) + kProductWorkspaceBytes;
+        char* next = static_cast<char*>(aligned_workspace(k.workspace)) + kProductWorkspaceBytes;
         const auto factor = [&](int i, bool is_turned, int64_t rows) {
             if (!turns || !is_turned) return static_cast<const void*>(k.in[i]);
-            char* const at = free;
-            free += turned_bytes(rows, shape.k);
+            char* const at = next;
+            next += turned_bytes(rows, shape.k);
             gpu::turn(k.queue.handle(), shape.k, rows, k.in[i], at);
             return static_cast<const void*>(at);
         };
