@@ -17,6 +17,7 @@
 #include "cli/stage_json.h"
 #include "cli/terminal.h"
 #include "compile/breakdown.h"
+#include "planning/float8_share.h"
 #include "planning/plan.h"
 #include "planning/slower_kernels.h"
 #include "planning/their_stack.h"
@@ -100,6 +101,11 @@ Json slower_json(const planning::Plan& p) {
     return out;
 }
 
+Json float8_json(const planning::Plan& p) {
+    const auto share = planning::float8_share(p);
+    return share ? Json{{"share_of_product_flops", share->flops}, {"casts_s", share->casts_s}} : Json(nullptr);
+}
+
 // Whether the rate of the op's kernel is one that nobody has measured.
 bool is_assumed(const planning::Plan& p, const Costly& c) {
     return std::ranges::any_of(p.cluster.module.assumed,
@@ -139,6 +145,7 @@ Json to_json(const planning::Plan& p, size_t ops) {
             {"tokens_per_s", p.tokens_per_s()},
             {"mfu", p.utilization(compile::flops_model_of_a_rank(p.reports))},
             {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
+            {"float8", float8_json(p)},
             {"bubble_fraction", p.simulated.bubble_s / p.step_s()},
             {"exposed_communication_s", p.simulated.exposed_communication_s},
             {"hidden_communication_s", p.simulated.hidden_communication_s},
@@ -201,6 +208,9 @@ void print(const planning::Plan& p, size_t ops) {
     fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n",
                100 * p.utilization(compile::flops_model_of_a_rank(p.reports)),
                100 * p.utilization(compile::flops_executed_of_a_rank(p.reports)), p.peak_flops_per_s / 1e12);
+    if (const auto float8 = planning::float8_share(p))
+        fmt::print("float8       {:.0f} % of the products' FLOPs; casts and scales take {:.1f} % of the step\n",
+                   100 * float8->flops, 100 * float8->casts_s / step_s);
     fmt::print("communication exposed {} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
                known(p.simulated.exposed_communication_s), 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);

@@ -10,7 +10,7 @@ namespace lockstep::cli {
 
 planning::Hints hints_with_progress(const compile::Recipe& opened, const std::string& cluster_file, const planning::Plan& plan) {
     telemetry::ProgressBar bar;
-    static constexpr int64_t kUsual = 12;  // layouts that are planned where the recipe fits
+    static constexpr int64_t kUsual = 13;  // layouts that are planned where the recipe fits
     planning::Hints out = planning::hints_of(opened, cluster_file, plan,
                                              [&bar](int64_t done) { bar.show(done, std::max(done, kUsual), "layouts planned"); });
     bar.clear();
@@ -19,20 +19,24 @@ planning::Hints hints_with_progress(const compile::Recipe& opened, const std::st
 
 nlohmann::ordered_json hints_json(const planning::Hints& hints) {
     using Json = nlohmann::ordered_json;
-    Json all = Json::array(), refused = Json::array();
+    const auto of_step = [](Json out, const planning::OtherStep& o) {
+        out.update(Json{{"ranks", o.step.ranks},
+                        {"step_time_s", o.step.step_s},
+                        {"rank_time_of_a_token_change", o.time},
+                        {"needed_bytes", o.step.bytes},
+                        {"more_bytes", o.more_bytes},
+                        {"sent_bytes_of_a_rank", o.step.sent_bytes},
+                        {"fits", o.step.fits}});
+        return out;
+    };
+    Json all = Json::array(), refused = Json::array(), float8;
     for (const planning::Hint& h : hints.hints)
-        all.push_back({{"context_parallel_degree", h.context_ranks},
-                       {"context_parallel_rotate_method", h.form},
-                       {"ranks", h.step.ranks},
-                       {"step_time_s", h.step.step_s},
-                       {"rank_time_of_a_token_change", h.time},
-                       {"needed_bytes", h.step.bytes},
-                       {"more_bytes", h.more_bytes},
-                       {"sent_bytes_of_a_rank", h.step.sent_bytes},
-                       {"fits", h.step.fits}});
+        all.push_back(of_step({{"context_parallel_degree", h.context_ranks}, {"context_parallel_rotate_method", h.form}}, h));
     for (const planning::RefusedHint& r : hints.refused)
         refused.push_back({{"context_parallel_degree", r.context_ranks}, {"why", r.why}});
-    return {{"context_ranks", all}, {"refused", refused}};
+    if (hints.float8 && hints.float8->step) float8 = of_step(Json::object(), *hints.float8->step);
+    else if (hints.float8) float8 = {{"why", hints.float8->why}};
+    return {{"context_ranks", all}, {"refused", refused}, {"float8", float8}};
 }
 
 void print_hints(const planning::Hints& hints) {
@@ -45,6 +49,17 @@ void print_hints(const planning::Hints& hints) {
                    h.form.empty() ? "-" : h.form, h.step.ranks, h.step.step_s, 100 * h.time,
                    gib(static_cast<double>(h.step.bytes)), gib(h.step.sent_bytes), h.step.fits ? "" : "  does not fit");
     for (const planning::RefusedHint& r : hints.refused) fmt::print("  {:>13}  {}\n", r.context_ranks, r.why);
+    if (!hints.float8) return;
+    if (!hints.float8->step) {
+        fmt::print("model.converters = \"float8\" cannot be planned: {}\n", hints.float8->why);
+        return;
+    }
+    const planning::OtherStep& o = *hints.float8->step;
+    fmt::print(
+        "model.converters = \"float8\", weights cross data ranks in 1 byte (changes arithmetic): step {:.4g} s, {:+.1f} % rank "
+        "s/token, {:.2f} GiB, {:.2f} GiB sent{}\n",
+        o.step.step_s, 100 * o.time, gib(static_cast<double>(o.step.bytes)), gib(o.step.sent_bytes),
+        o.step.fits ? "" : "; does not fit");
 }
 
 }  // namespace lockstep::cli

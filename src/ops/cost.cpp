@@ -118,9 +118,11 @@ CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int thr
     return key;
 }
 
+std::string rates_name(Dtype type) { return is_float8(type) ? "f8" : std::string(name_of(type)); }
+
 double flops_roof(const CostTable& table, const std::string& dtype, int threads) {
     const std::optional<Dtype> type = dtype_from(dtype);
-    auto rates = table.flops_per_s.find(dtype);
+    auto rates = table.flops_per_s.find(type ? rates_name(*type) : dtype);
     // A machine that has no rate of float8 decodes it to bfloat16.
     if (rates == table.flops_per_s.end() && type && is_float8(*type)) rates = table.flops_per_s.find("bf16");
     if (rates == table.flops_per_s.end()) rates = table.flops_per_s.find("f32");

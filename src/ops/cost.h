@@ -74,6 +74,9 @@ struct KernelRate {
 // By op and kernel; no kernel: any that is not named.
 using KernelRates = std::map<std::pair<std::string, std::string>, KernelRate>;
 
+// Under which name a machine has its rate for a type: its own, or "f8" for both types of float8.
+std::string rates_name(Dtype type);
+
 // The names of CostKey::sizes, by the op's kind.
 const std::vector<std::string>& size_names();
 
@@ -82,7 +85,8 @@ struct CostTable {
     std::vector<CacheLevel> caches;  // the nearest first
     double op_overhead_s = 0;        // in addition to the kernel's own
     double step_overhead_s = 0;      // waking the ranks
-    // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
+    // By the name of rates (rates_name), [i]: i + 1 threads together. Without its rates float8 has those of bf16, and all else
+    // those of f32.
     std::map<std::string, std::vector<double>> flops_per_s;
     std::vector<double> bytes_per_s;  // copies: read plus written
     // Of the rates, what kernels reach where no row says more.

@@ -34,6 +34,8 @@ public:
         }
         std::stable_sort(out_.hints.begin(), out_.hints.end(),
                          [](const Hint& a, const Hint& b) { return a.context_ranks < b.context_ranks; });
+        if (config_.model.converters.empty() && plan_.cluster.costs.flops_per_s.contains(ops::rates_name(Dtype::F8E4M3)))
+            out_.float8 = with_float8();
         return std::move(out_);
     }
 
@@ -55,7 +57,7 @@ private:
             } catch (const UserError& e) {
                 if (why.empty()) why = e.what();
             }
-            if (progress_) progress_(++done_);
+            planned_one();
         }
         if (best) out_.hints.push_back(*std::move(best));
         else out_.refused.push_back({cp, why});
@@ -72,14 +74,39 @@ private:
         set("parallelism.context_parallel_degree", cp);
         recipe.set("parallelism.context_parallel_rotate_method", form);
         set_levels(recipe, cluster_file_, nullptr, true);
+        return {other_step(recipe), cp, cp == 1 ? "" : form};
+    }
+
+    Float8Hint with_float8() {
+        compile::Recipe recipe = opened_;
+        recipe.set("model.converters", "float8");
+        recipe.set("quantize.linear.float8.enable_fsdp_float8_all_gather", "true");
+        Float8Hint out;
+        try {
+            out.step = other_step(recipe);
+        } catch (const UserError& e) {
+            out.why = e.what();
+        }
+        planned_one();
+        return out;
+    }
+
+    OtherStep other_step(const compile::Recipe& recipe) const {
         const compile::Config other = compile::config_of(recipe);
-        Hint h{cp, cp == 1 ? "" : form, step_of(other, machine_of(other, cluster_file_), config_, plan_)};
+        const compile::Layout& l = plan_.compiled.layout;
+        OtherStep out{step_of(other, machine_of(other, cluster_file_), config_, plan_)};
         const auto cost = [](double step_s, int64_t ranks, int64_t tokens) {
             return step_s * static_cast<double>(ranks) / static_cast<double>(tokens);
         };
-        h.time = cost(h.step.step_s, h.step.ranks, h.step.tokens) / cost(plan_.step_s(), l.ranks, l.global_batch * l.seq_len) - 1;
-        h.more_bytes = h.step.bytes - plan_.needed.bytes;
-        return h;
+        out.time =
+            cost(out.step.step_s, out.step.ranks, out.step.tokens) / cost(plan_.step_s(), l.ranks, l.global_batch * l.seq_len) -
+            1;
+        out.more_bytes = out.step.bytes - plan_.needed.bytes;
+        return out;
+    }
+
+    void planned_one() {
+        if (progress_) progress_(++done_);
     }
 
     const compile::Recipe& opened_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -96,9 +97,12 @@ void read_rates(Reader& r, const std::string& origin, Cluster& c) {
     const toml::table* flops = r.table("flops_per_s");
     if (!flops) return;
     Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-    for (const Dtype dtype : kFloatDtypes) {
+    std::set<std::string> names;
+    for (const Dtype dtype : kDtypes) {
+        if (!is_integer(dtype)) names.insert(ops::rates_name(dtype));
+    }
+    for (const std::string& name : names) {
         std::vector<double> rates;
-        const std::string name(name_of(dtype));
         by_dtype.take(name.c_str(), rates, kRatesOfType[0].key.allowed);
         if (!rates.empty()) c.costs.flops_per_s[name] = std::move(rates);
     }

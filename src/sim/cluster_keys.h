@@ -92,7 +92,10 @@ struct RatesOfType {
     std::vector<double> flops_per_s;
 };
 inline constexpr Field<RatesOfType> kRatesOfType[] = {field<&RatesOfType::flops_per_s>(
-    "TYPE", "FLOPs in a second, by element type; with 1, 2, .. threads. A type without rates has those of f32", kRate)};
+    "TYPE",
+    "FLOPs in a second, by element type: f64, f32, f16, bf16, and f8 for both types of float8; with 1, 2, .. threads. Without its "
+    "rates f8 has those of bf16, and another type those of f32",
+    kRate)};
 
 inline constexpr Field<Hosts> kHosts[] = {
     field<&Hosts::ranks>("ranks", "ranks of a host", kCount),

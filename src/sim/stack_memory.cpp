@@ -63,11 +63,13 @@ private:
         while (r_.tensors[static_cast<size_t>(t)].view_of >= 0) t = r_.tensors[static_cast<size_t>(t)].view_of;
         return t;
     }
-    // Of an all-gather in one op, or in blocks (passes/async_tensor_parallel.h).
+    // Of an all-gather in one op, or in blocks (passes/async_tensor_parallel.h). PyTorch's float8 products keep the rows that they
+    // cast, and not their codes.
     void find_source(const Op& op) {
         const bool moves = ir::is_collective(op, mesh::Collective::AllGather) || ir::is_collective(op, mesh::Collective::Permute);
         const bool joins = op.kind == "join_blocks";
-        if (op.kind != ir::kBlock && (m_.saves_gathered || !(moves || joins))) return;
+        const bool is_its = op.kind == ir::kBlock || op.kind == ir::kToFloat8;
+        if (!is_its && (m_.saves_gathered || !(moves || joins))) return;
         const std::string source = source_of(op.in[0]), own = name_of(op.out[0]);
         if (source == own) return;
         if (joins) {

@@ -28,7 +28,8 @@ TEST(ClusterFile, PrintsAndParses) {
     sim::Cluster c;
     c.name = "x", c.description = "y", c.memory_bytes = 1e9, c.links = {{8, {1e9, 1e-6}}, {0, {1e8, 2e-6}}};
     c.devices = true, c.declared = true;
-    c.costs.cores = 3, c.costs.flops_per_s = {{"bf16", {4e9}}, {"f32", {1e9, 2e9}}}, c.costs.bytes_per_s = {1e10, 2e10};
+    c.costs.cores = 3, c.costs.flops_per_s = {{"bf16", {4e9}}, {"f32", {1e9, 2e9}}, {"f8", {8e9}}},
+    c.costs.bytes_per_s = {1e10, 2e10};
     c.costs.rows = {{{"einsum", "cpu.matmul", "f32", "nt", 2, {1, 2, 3}, 12, 44}, 1e-6, 2e-6, 3e-6}};
     c.costs.collectives = {{"all_reduce", 2, 1024, 1e-5, 4e-6}};
     c.costs.caches = {{2e6, 1, 0.25}, {6.4e7, 3, 1}};

@@ -316,7 +316,10 @@ TEST(Chips, ABetterDataSheetPlansNoSlower) {
     const auto is_better = [](const sim::Cluster& a, const sim::Cluster& b) {
         const auto at_least = [](const std::vector<double>& x, const std::vector<double>& y) { return x[0] >= y[0]; };
         bool better = a.memory_bytes >= b.memory_bytes && at_least(a.costs.bytes_per_s, b.costs.bytes_per_s);
-        for (const auto& [type, rate] : a.costs.flops_per_s) better = better && at_least(rate, b.costs.flops_per_s.at(type));
+        for (const Dtype type : kDtypes) {
+            const auto roof = [&](const sim::Cluster& c) { return ops::flops_roof(c.costs, std::string(name_of(type)), 1); };
+            better = better && (is_integer(type) || roof(a) >= roof(b));
+        }
         return better && (a.costs.bytes_per_s[0] > b.costs.bytes_per_s[0] ||
                           a.costs.flops_per_s.at("bf16")[0] > b.costs.flops_per_s.at("bf16")[0]);
     };
