@@ -398,6 +398,22 @@ ir::StateId state_of_weights(ir::Program& program, const std::string& block, con
     return program.add(std::move(s));
 }
 
+// Both get the dims of both, in one order: a backward that makes values of its forward again reads them by number.
+void share_dims(Routine& forward, Routine& backward) {
+    std::vector<DimId> moved;
+    for (const ir::Dim& d : backward.dims) {
+        DimId at = forward.dim(d.name);
+        if (at < 0) at = static_cast<DimId>(forward.dims.size()), forward.dims.push_back(d);
+        moved.push_back(at);
+    }
+    for (ir::Tensor& t : backward.tensors) {
+        for (DimId& d : t.dims) d = moved[static_cast<size_t>(d)];
+    }
+    for (ir::Dim& d : forward.dims)
+        ensure(d.of < 0 || moved[static_cast<size_t>(d.of)] == d.of, "float8_products: dims are moved");
+    backward.dims = forward.dims;
+}
+
 }  // namespace
 
 ir::Program float8_products(ir::Program program, const Float8Options& options) {
@@ -409,12 +425,14 @@ ir::Program float8_products(ir::Program program, const Float8Options& options) {
         if (!forward.forward(saved)) continue;
         const auto reads = [&](const Routine& b) { return b.kind == ir::RoutineKind::Backward && b.block == r.block; };
         const auto backward = std::find_if(program.routines.begin(), program.routines.end(), reads);
-        if (r.entry == ir::EntryKind::Train && backward != program.routines.end()) {
+        const bool is_trained = r.entry == ir::EntryKind::Train && backward != program.routines.end();
+        if (is_trained) {
             Converter converter(program, *backward, amax, options);
             converter.backward(r, saved);
             converter.finish();
         }
         forward.finish();
+        if (is_trained) share_dims(r, *backward);
     }
     for (ir::Parameter& p : program.params) {
         if (options.gathers && p.converted) p.dtype = Dtype::F8E4M3;

@@ -241,6 +241,18 @@ TEST(Float8Products, MxHasPowersOfTwoForBothFactors) {
               std::string::npos);
 }
 
+// A backward that makes the forward's values again takes their dims by number.
+TEST(Float8Products, ForwardAndBackwardHaveTheSameDims) {
+    const Settings again = {{"activation_checkpoint.mode", "full"}};
+    for (const Settings& recipe : {Settings{}, kByRows, kWideGradients, in_blocks("blockwise"), in_blocks("mxfp8_cublas")}) {
+        const ir::Program p = after("float8_products", recipe);
+        EXPECT_EQ(p.routine("layer.forward")->dims, p.routine("layer.backward")->dims);
+        EXPECT_EQ(count(after("recompute", recipe + again), "layer.backward", "scaled_einsum"),
+                  count(p, "layer.backward", "scaled_einsum") + 3)
+            << "all products of the forward but the last";
+    }
+}
+
 // Each weight that one product would join has blocks of its own.
 TEST(Float8Products, BlocksAreTheSamePackedOrNot) {
     for (const char* recipe : {"blockwise", "mxfp8_cublas"}) {
