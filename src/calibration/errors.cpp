@@ -59,6 +59,7 @@ std::vector<Choice> choices_of(const std::vector<PreparedRun>& runs, const std::
         std::string shape = c.model.name;
         for (const char* key : {"dim", "n_layers", "n_heads", "ffn_dim", "vocab_size"})
             shape += fmt::format(" {} {}", key, c.model.size(key));
+        if (c.float8()) shape += " in float8";
         groups[fmt::format("{}: {}, {} devices, {} sequences of {}; {}", runs[i].run->source, runs[i].run->cluster,
                            runs[i].compiled.layout.ranks, c.training.global_batch_size, c.training.seq_len, shape)]
             .push_back(i);

@@ -226,8 +226,8 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     const std::set<std::string> main = {"llmf", "kort22", "mtnlg", "lucie", "zerobub", "ornl", "torchtitan", "llama3"};
     for (const auto& run : j["runs"]) (main.contains(run["source"]) ? of_main : of_others).push_back(run["ratio"]);
     const calibration::Errors m = calibration::errors_of(of_main), o = calibration::errors_of(of_others);
-    EXPECT_EQ(m.count, 174);
-    EXPECT_EQ(o.count, 82);
+    EXPECT_EQ(m.count, 181);
+    EXPECT_EQ(o.count, 84);
     EXPECT_LE(m.median, 0.03);
     EXPECT_LE(m.ninetieth, 0.10);
     EXPECT_LE(o.median, 0.10);
@@ -237,6 +237,8 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     for (const auto& c : j["choices"]) {
         loss += c["loss"].get<double>(), good += c["loss"] <= 0.05;
         EXPECT_LE(c["loss"], c["mean_loss"]) << c["of"];
+        // Its three runs of one batch are two in bfloat16 and one in float8: not layouts of one job.
+        EXPECT_FALSE(c["of"].get<std::string>().starts_with("torchtitan")) << c["of"];
     }
     const auto groups = static_cast<double>(j["choices"].size());
     EXPECT_GE(groups, 20);
@@ -254,7 +256,7 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
         }
     }
     const calibration::Errors bytes = calibration::errors_of(of_memory);
-    EXPECT_EQ(bytes.count, 50);
+    EXPECT_EQ(bytes.count, 56);
     EXPECT_LE(bytes.median, 0.08);
     EXPECT_LE(bytes.ninetieth, 0.15);
     EXPECT_LE(static_cast<double>(misfits), 0.02 * static_cast<double>(measured));

@@ -102,11 +102,10 @@ TEST_F(RecipeFrom, ATorchtitanJobKeepsWhatActs) {
     const json j = s.lockstep("recipe --json --from " + job).json();
     EXPECT_EQ(j["missing"], json::array());
     const std::string toml = j["toml"];
-    for (const char* line :
-         {"\nflavor = \"405B\"\n", "\nlr = 8e-05\n", "\ntensor_parallel_degree = 8\n", "\nconverters = [\"float8\"]\n",
-          "\nenable_fsdp_float8_all_gather = true\n",
-          "#   profiling.enable_profiling: `lockstep train --trace FILE`",
-          "#   training.dataset_path: the folder that `lockstep data prepare` makes"})
+    for (const char* line : {"\nflavor = \"405B\"\n", "\nlr = 8e-05\n", "\ntensor_parallel_degree = 8\n",
+                             "\nconverters = [\"float8\"]\n", "\nlinear.float8.enable_fsdp_float8_all_gather = true\n",
+                             "#   profiling.enable_profiling: `lockstep train --trace FILE`",
+                             "#   training.dataset_path: the folder that `lockstep data prepare` makes"})
         EXPECT_NE(toml.find(line), std::string::npos) << line << toml;
     EXPECT_EQ(toml.find("[profiling]"), std::string::npos) << toml;
     s.write("r405.toml", toml);
