@@ -187,9 +187,10 @@ soak: configure       ## HOURS of training under launch with a fault every minut
 	scripts/soak.py build/release/lockstep --hours $(HOURS)
 	scripts/soak.py build/release/lockstep --hours $(HOURS) --islands
 
-fuzz: configure       ## random layouts against one rank
+fuzz: configure       ## random layouts against one rank, and once more all of them in float8
 	$(build)
 	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
+	LOCKSTEP_DRAWS=$(DRAWS) LOCKSTEP_FLOAT8=1 LOCKSTEP_SEED=1000000 build/release/tests/lockstep_tests --gtest_filter='Equivalence.EveryLayoutTrainsAsOneRankFloat64'
 	LOCKSTEP_DRAWS=$(DRAWS) ctest --test-dir build/release -R EquivalenceMpi --verbose
 
 damages: configure    ## damaged programs: none that check accepts may train something else; DAMAGES of each kind

@@ -40,9 +40,9 @@ TECHNIQUES = {
     "diloco": ({**DILOCO, "fault_tolerance.outer_momentum": 0.4}, 0.02),
     "diloco_default": (DILOCO, None),
     "one_rank": (ONE_RANK, None),
-    "bf16_moments": ({**ONE_RANK, **BF16_MOMENTS}, 0.01),
+    "bf16_moments": ({**ONE_RANK, **BF16_MOMENTS}, 0.005),
     "one_rank_999": (SLOW, None),
-    "bf16_moments_999": ({**SLOW, **BF16_MOMENTS}, 0.01),
+    "bf16_moments_999": ({**SLOW, **BF16_MOMENTS}, 0.005),
 }
 # With what a technique is compared, if that is not `exact`.
 COMPARED_WITH = {"bf16_moments": "one_rank", "bf16_moments_999": "one_rank_999"}

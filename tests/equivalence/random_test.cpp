@@ -1,9 +1,13 @@
 // Random layouts against one rank. LOCKSTEP_DRAWS: how many layouts count (a seed whose recipe is refused, or makes one rank,
-// does not); LOCKSTEP_SEED: the first seed. One layout again: LOCKSTEP_DRAWS=1 LOCKSTEP_SEED=<seed>.
+// does not); LOCKSTEP_SEED: the first seed; LOCKSTEP_FLOAT8=1: all in float8. One layout again: LOCKSTEP_DRAWS=1
+// LOCKSTEP_SEED=<seed>.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
 
 #include "tests/base/from_environment.h"
 #include "tests/equivalence/draw.h"
@@ -13,10 +17,13 @@
 namespace lockstep::testing {
 namespace {
 
+constexpr std::array kFloat8Recipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "blockwise", "MX floor", "MX rceil"};
+
 struct Summary {
     int64_t seeds = 0;
     double farthest = 0;  // difference to one rank, as a share of what is allowed
     PairCounts pairs;
+    std::map<compile::Float8::Recipe, std::map<Technique, int>> of_float8;  // what each recipe of it met
 };
 
 // Holds `wanted` layouts to one rank each.
@@ -39,7 +46,11 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
             const double diff = difference(one, layout, &where), allowed = tolerance(d->recipe, one, dtype);
             EXPECT_LE(diff, allowed) << "at " << where << "\n" << again;
             s.farthest = std::max(s.farthest, diff / allowed);
-            s.pairs.add(techniques(*d, layout));
+            const std::vector<Technique> used = techniques(*d, layout);
+            s.pairs.add(used);
+            if (const std::optional<compile::Float8> float8 = compile::config_of(d->recipe).float8()) {
+                for (const Technique t : used) ++s.of_float8[float8->recipe][t];
+            }
             EXPECT_EQ(layout.heldout_losses.size(), d->recipe.flag("validation.enable") ? 2U : 0U) << again;
         } catch (const std::exception& e) {
             ADD_FAILURE() << e.what() << "\n" << again;
@@ -54,7 +65,13 @@ TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat64) {
     const int64_t wanted = from_environment("LOCKSTEP_DRAWS", 80);
     const Summary s = hold_to_one_rank(Dtype::F64, wanted);
     fmt::print("How often techniques met:\n{}", s.pairs.table());
-    if (wanted >= 2000) {
+    for (const auto& [recipe, met] : s.of_float8) {
+        std::string text;
+        for (const auto& [technique, times] : met)
+            if (technique != Technique::Float8) text += fmt::format(" {} {},", name_of(technique), times);
+        fmt::print("float8 {}: {} layouts;{}\n", kFloat8Recipes.at(static_cast<size_t>(recipe)), met.at(Technique::Float8), text);
+    }
+    if (wanted >= 2000 && from_environment("LOCKSTEP_FLOAT8", 0) == 0) {
         EXPECT_EQ(s.pairs.rarer_than(20), "");
     }
 }
