@@ -136,6 +136,34 @@ Small::Small(const ir::Program& p, const std::vector<int>& routines)
             }
         }
     }
+    // A block has its share of the groups that the whole has, or is in one of them.
+    const auto for_each_of_groups = [&](const auto& f) {
+        for (const int i : routines) {
+            const ir::Routine& r = p.routines[static_cast<size_t>(i)];
+            for (const ir::Op& op : r.ops) {
+                if (op.kind != ir::kBlock) continue;
+                const auto at = static_cast<size_t>(op.integer("dim"));
+                const auto dim = [&](TensorId t) -> const ir::Dim& {
+                    return r.dims[static_cast<size_t>(r.tensors[static_cast<size_t>(t)].dims[at])];
+                };
+                if (is_of_groups(dim(op.in[0]))) f(dim(op.in[0]), dim(op.out[0]));
+            }
+        }
+    };
+    for_each_of_groups([&](const ir::Dim& whole, const ir::Dim& block) {
+        int64_t& groups = groups_.at(whole.name);
+        groups = std::lcm(groups, whole.size / block.size * groups_.at(block.name));
+    });
+    for_each_of_groups([&](const ir::Dim& whole, const ir::Dim& block) {
+        groups_.at(block.name) = groups_.at(whole.name) * block.size / whole.size;
+    });
+    for (const int i : routines) {
+        const ir::Routine& r = p.routines[static_cast<size_t>(i)];
+        for (const ir::Dim& dim : r.dims) {
+            const auto groups = groups_.find(dim.name);
+            if (is_of_groups(dim) && groups != groups_.end()) note(r.dims[static_cast<size_t>(dim.of)], groups->second);
+        }
+    }
     for (const ir::Parameter& x : p.params) {
         for (size_t k = 0; k < x.dims.size(); ++k)
             note(x.dims[k], k < x.placement.dims.size() ? mesh_.size(x.placement.dims[k]) : 1);

@@ -122,7 +122,7 @@ TEST(Float8Shares, ValuesFarBelowTheLargestAreFlushed) {
             counted({{"training.local_batch_size", "4"}, {"quantize.linear.float8.enable_fsdp_float8_all_gather", gathers}},
                     [](runtime::GlobalTensors& weights) {
                         for (auto& [name, t] : weights) {
-                            if (name.find("layers.1.feed_forward.w2") != std::string::npos) t[5] = 1e7;
+                            if (name.find("layers.1.mlp.down_proj") != std::string::npos) t[5] = 1e7;
                         }
                     });
         const runtime::Float8Share &hit = shares.at({"layers.1.feed_forward.w2", "weight"}),
