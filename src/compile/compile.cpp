@@ -386,8 +386,11 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("float8_products", [&](P p) {
         if (layout.scale_sequences == 0) return p;
         const Float8 float8 = *config.float8();
-        const passes::Float8Options o{float8.recipe, layout.scale_sequences, layout.scale_context_blocks,
-                                      config.training.pack_products, float8.fsdp_gather,
+        const passes::Float8Options o{float8.recipe,
+                                      layout.scale_sequences,
+                                      layout.scale_context_blocks,
+                                      config.training.pack_products,
+                                      float8.fsdp_gather,
                                       layout.partition.quantized_weights != 0};
         return passes::float8_products(std::move(p), o);
     });

@@ -294,8 +294,7 @@ private:
         if (made_as.along >= 0) return out = to_blocks(x, made_as, codes, scale);
         const ir::Attrs attrs = made_as.power_of_two ? ir::Attrs{{"power_of_two", int64_t{1}}} : ir::Attrs{};
         const bool is_weights = port_kind(x) == PortKind::Params;
-        if (is_weights && amax_ >= 0 && made_as.scale.empty())
-            out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
+        if (is_weights && amax_ >= 0 && made_as.scale.empty()) out.amax = amax_of_weights(forward.groups.at(p.weights), wide);
         if (is_weights && o_.gathers) {
             ir::Attrs of_scale = attrs;
             of_scale["type"] = std::string(name_of(made_as.type));

@@ -49,7 +49,7 @@ const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, co
     const std::optional<Dtype> stored = ops::stored_as(r, op);
     const std::string what = fmt::format("{} on {}", op.kind, stored ? name_of(*stored) : "bf16 and f16");
     ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
-    constexpr std::string_view kOfFloat8[] = {ir::kAmax,        ir::kToFloat8,    ir::kToBlocks,    ir::kFromFloat8,
+    constexpr std::string_view kOfFloat8[] = {ir::kAmax,        ir::kToFloat8,    ir::kToBlocks,   ir::kFromFloat8,
                                               ir::kFloat8Scale, ir::kApplyScales, ir::kMemberAmax, ir::kMemberFloat8};
     if (std::find(std::begin(kOfFloat8), std::end(kOfFloat8), op.kind) != std::end(kOfFloat8))
         throw UserError("catalog.no_kernel", "model.converters",

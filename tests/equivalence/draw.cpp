@@ -289,6 +289,7 @@ private:
         const bool is_long = whole * recipe_.integer("training.global_batch_size") > (block == 32 ? 768 : 256);
         if (recipe > 2 || is_long || (block == 128 && !small)) return 0;
         set("training.seq_len", whole);
+        if (gpt2_) set("model.n_positions", whole);
         if (block == 128) {
             set("model.converters", "quantize.linear.float8");
             set("quantize.linear.float8.recipe_name", "blockwise");
