@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -99,9 +98,9 @@ private:
     bool is_by_rows(const Op& op, DimId dim, int64_t members) const {
         if (op.kind != ir::kEinsum && op.kind != ir::kScaledEinsum) return false;
         if (!ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
-        for (const TensorId scale : op.in | std::views::drop(2)) {
-            const std::optional<size_t> at = groups_of(scale, dim);
-            if (at && groups_here(scale, *at) > 1 && groups_here(scale, *at) % members != 0) return false;
+        for (size_t i = 2; i < op.in.size(); ++i) {
+            const std::optional<size_t> at = groups_of(op.in[i], dim);
+            if (at && groups_here(op.in[i], *at) > 1 && groups_here(op.in[i], *at) % members != 0) return false;
         }
         return has(r_.tensors[op.in[0]].dims, dim) != has(r_.tensors[op.in[1]].dims, dim);
     }

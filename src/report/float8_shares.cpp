@@ -56,7 +56,9 @@ Json float8_shares_of(const std::string& folder) {
     if (all.empty()) return nullptr;
     std::vector<Json> operands;
     std::set<std::string> filters;
-    for (auto& [at, o] : all) {
+    for (auto& entry : all) {
+        const std::pair<std::string, std::string>& at = entry.first;
+        Operand& o = entry.second;
         std::sort(o.amax.begin(), o.amax.end());
         const auto amax = [&](size_t i) { return o.amax.empty() ? Json() : Json(o.amax[i]); };
         operands.push_back({{"layer", at.first},

@@ -109,23 +109,27 @@ private:
     void other_optimizer() {
         const std::string name = one_of<std::string>({"AdamW", "AdamW", "Adam", "SGD", "Muon", "Muon"});
         set("optimizer.name", name == "Muon" && (mixed_ || dtype_ != Dtype::F64) ? "AdamW" : name);
-        if (recipe_.text("optimizer.name") == "Muon") {
-            if (recipe_.number("debug.synthetic_masked") > 0.5) set("debug.synthetic_masked", 0.0);
-            if (recipe_.integer("training.global_batch_size") * recipe_.integer("training.seq_len") < 16)
-                set("training.document_mask", false);
-        }
+        if (recipe_.text("optimizer.name") == "Muon") count_more_targets();
         set("optimizer.momentum", one_of({0.0, 0.8, 0.95}));
         set("optimizer.nesterov", chance(0.5));
         set("optimizer.muon_adjust_lr_fn", one_of<std::string>({"match_rms_adamw", "original"}));
     }
 
+    void count_more_targets() {
+        if (recipe_.number("debug.synthetic_masked") > 0.5) set("debug.synthetic_masked", 0.0);
+        if (recipe_.integer("training.global_batch_size") * recipe_.integer("training.seq_len") < 16)
+            set("training.document_mask", false);
+    }
+
     // Layouts differ by roundings of sums. Where a moment is rounded to bfloat16, such a difference decides only if it is as large
     // as the distance to the point where the rounding changes: in float64 about once in 10^12 elements, in float32 in 10^4, and
-    // then by a part in 256. So they are drawn in float64 only.
+    // then by a part in 256. So they are drawn in float64 only. A gradient that is nothing but rounding decides more often: 0.9
+    // of a moment lies between two values exactly where its last digits are odd multiples of 5.
     void narrow_moments() {
         const std::string name = recipe_.text("optimizer.name");
-        if (dtype_ == Dtype::F64 && !mixed_ && (name == "AdamW" || name == "Adam") && apart() % 2 == 0)
-            set("optimizer.implementation", "fused_opt_states_bf16");
+        if (dtype_ != Dtype::F64 || mixed_ || (name != "AdamW" && name != "Adam") || apart() % 2 != 0) return;
+        set("optimizer.implementation", "fused_opt_states_bf16");
+        count_more_targets();
     }
 
     void recompute() {
