@@ -4,8 +4,9 @@ without it, by the loss of the whole held-out split.
 
     python3 tests/convergence/convergence.py build/release/lockstep [--only int8] [--seeds 1 2 3] [--out build/convergence]
 
-Four ranks on two nodes of two (by the recipe, not by the machine), so that gradients are rounded at two levels; moments in
-bfloat16 on one rank of one thread, with 2 sequences a step. Runs that are done are kept in the folder, and a call that was
+Four ranks on two nodes of two (by the recipe, not by the machine), so that gradients are rounded at two levels; float8 and
+moments in bfloat16 on one rank of one thread, over bfloat16 weights. Products with blocks of 128 have a model whose sizes
+are multiples of 128. Runs that are done are kept in the folder, and a call that was
 stopped goes on. Exit code 1: a technique's mean difference is beyond its bar.
 """
 import argparse
@@ -25,10 +26,21 @@ ISLANDS = {**LAYOUT, "parallelism.data_parallel_shard_degree": 2, "fault_toleran
            "fault_tolerance.semi_sync_method": "local_sgd", "fault_tolerance.group_size": 2, "fault_tolerance.sync_steps": 10}
 DILOCO = {**ISLANDS, "fault_tolerance.semi_sync_method": "diloco"}
 ONE_RANK = {"parallelism.pipeline_parallel_degree": 1, "parallelism.tensor_parallel_degree": 1,
-            "parallelism.data_parallel_shard_degree": 1, "training.local_batch_size": 2, "training.global_batch_size": 2,
-            "runtime.threads_per_rank": 1}
+            "parallelism.data_parallel_shard_degree": 1, "training.local_batch_size": 16, "runtime.threads_per_rank": 1,
+            "training.mixed_precision_param": "bfloat16"}
+WHOLE_BLOCKS = {**ONE_RANK, "model.dim": 256, "model.n_heads": 2}
 SLOW = {**ONE_RANK, "optimizer.beta2": 0.999}
 BF16_MOMENTS = {"optimizer.implementation": "fused_opt_states_bf16"}
+
+
+def float8(recipe):
+    return {"model.converters": "float8", "quantize.linear.float8.recipe_name": recipe}
+
+
+def mx(recipe):
+    return {"model.converters": "mx", "quantize.linear.mx.recipe_name": recipe}
+
+
 # Settings, and by how much the held-out loss may be above the one that it is compared with, on average; None: by any.
 TECHNIQUES = {
     "exact": (LAYOUT, None),
@@ -39,13 +51,21 @@ TECHNIQUES = {
     "islands_int8": ({**ISLANDS, "fault_tolerance.should_quantize": "true"}, 0.02),
     "diloco": ({**DILOCO, "fault_tolerance.outer_momentum": 0.4}, 0.02),
     "diloco_default": (DILOCO, None),
-    "one_rank": (ONE_RANK, None),
+    "bf16": (ONE_RANK, None),
+    "tensorwise": ({**ONE_RANK, **float8("tensorwise")}, 0.005),
+    "rowwise": ({**ONE_RANK, **float8("rowwise")}, 0.005),
+    "rowwise_gw_hp": ({**ONE_RANK, **float8("rowwise_with_gw_hp")}, 0.005),
+    "mx_floor": ({**ONE_RANK, **mx("mxfp8_cublas")}, 0.005),
+    "mx_rceil": ({**ONE_RANK, **mx("mxfp8_cublas_rceil")}, 0.005),
+    "bf16_256": (WHOLE_BLOCKS, None),
+    "blockwise": ({**WHOLE_BLOCKS, **float8("blockwise")}, 0.005),
     "bf16_moments": ({**ONE_RANK, **BF16_MOMENTS}, 0.005),
-    "one_rank_999": (SLOW, None),
+    "bf16_999": (SLOW, None),
     "bf16_moments_999": ({**SLOW, **BF16_MOMENTS}, 0.005),
 }
 # With what a technique is compared, if that is not `exact`.
-COMPARED_WITH = {"bf16_moments": "one_rank", "bf16_moments_999": "one_rank_999"}
+COMPARED_WITH = {"blockwise": "bf16_256", "bf16_moments_999": "bf16_999",
+                 **dict.fromkeys(["tensorwise", "rowwise", "rowwise_gw_hp", "mx_floor", "mx_rceil", "bf16_moments"], "bf16")}
 LEAST_TOKENS = 400_000
 
 

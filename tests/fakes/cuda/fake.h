@@ -41,8 +41,9 @@ Counts counts();  // since `reset`, of calls that succeeded
 // A cudaStreamWaitEvent does nothing: the n-th from now, 0 is the next. -1: none.
 void leave_out_wait(int64_t n);
 
-// The same of a cuStreamWaitValue32, and of a copy of 4 bytes.
+// The same of a cuStreamWaitValue32, or if its value is there already, of the next one that has something to wait for.
 void leave_out_value_wait(int64_t n);
+// The same of a copy of 4 bytes.
 void leave_out_word(int64_t n);
 // Threads stand for processes, which open each other's memory at other addresses. Without: as in containers that forbid it.
 void set_ipc(bool works);

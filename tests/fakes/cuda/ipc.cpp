@@ -37,12 +37,13 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsi
         require(a && a->type == cudaMemoryTypeDevice, cudaErrorInvalidValue, "this is no memory of a device");
         require(flags == CU_STREAM_WAIT_VALUE_GEQ, cudaErrorNotSupported, "the fake has no other comparison than GEQ");
         if (s.capture && !m.records_value_waits) forbid_capture(s, "it was to wait for a value");
-        const bool left_out = m.left_out_value_wait == 0;
-        if (m.left_out_value_wait >= 0) --m.left_out_value_wait;
         const auto holds = [word, value, memory = a->memory] {
             const std::atomic_ref<const uint32_t> now(*reinterpret_cast<const uint32_t*>(word));
             return has_failed() || static_cast<int32_t>(now.load() - value) >= 0;
         };
+        bool left_out = false;
+        if (m.left_out_value_wait > 0) --m.left_out_value_wait;
+        else if (m.left_out_value_wait == 0 && !holds()) left_out = true, m.left_out_value_wait = -1;
         const auto wait = [holds, value, word](int queue) {
             machine().order.give_when(
                 queue, fmt::format("queue {} waits for {} at {}", queue, value, static_cast<const void*>(word)), holds);
