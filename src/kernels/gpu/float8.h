@@ -1,4 +1,5 @@
-// Float8 (base/float8.h), with a scale for each group of elements. T: how floats are stored; Q: F8E4M3, F8E5M2.
+// Float8 (base/float8.h), with a scale for each group of elements. T: how floats are stored; Q: F8E4M3, F8E5M2; S, of scales:
+// float, or E8M0.
 #pragma once
 
 #include "base/dtype.h"
@@ -7,14 +8,16 @@
 
 namespace lockstep::kernels::gpu {
 
-// Which group an element is in. Runs of elements next to each other are in one; a run's group follows from its index in `dims`
-// dims, of which the last one comes first here.
+// Which group an element is in. Rows of `columns` elements have groups that lie beside each other, one for each column. Runs of rows
+// next to each other have the same; the groups of a run follow from its index in `dims` dims, of which the last one comes first
+// here. With one column, a run is of elements that all are in one group.
 struct Grouping {
     static constexpr int kMost = 8;
     struct Dim {
         int64_t size, each, stride;  // runs; of them in one group; from a group to the next
     };
-    int64_t run = 1;    // elements
+    int64_t columns = 1;
+    int64_t run = 1;    // rows
     int64_t count = 1;  // groups
     int dims = 0;
     Dim of[kMost] = {};
@@ -33,13 +36,21 @@ void to_float8(Stream stream, int64_t n, const Grouping& groups, bool power_of_t
 // s [n] = 1 / scale, of codes up to `largest`.
 void float8_scale(Stream stream, int64_t n, float largest, bool power_of_two, const float* amax, float* s);
 // x = q s, or q where s is null.
-template <class T, class Q>
-void from_float8(Stream stream, int64_t n, const Grouping& groups, const Q* q, const float* s, T* x);
+template <class T, class Q, class S>
+void from_float8(Stream stream, int64_t n, const Grouping& groups, const Q* q, const S* s, T* x);
+
+// x [count, size, columns]: each column of one of `count` is a block.
+struct Blocks {
+    int64_t count, size, columns;
+};
+// q = encode(x / s), s [count, columns]: as E8M0 block_scale of the block's largest size, as float that of to_float8.
+template <class T, class Q, class S>
+void to_blocks(Stream stream, const Blocks& blocks, BlockRounding rounding, const T* x, Q* q, S* s);
 
 // y = x a b, of the groups' scales. b: may be null.
-template <class T>
-void apply_scales(Stream stream, int64_t n, const Grouping& of_a, const Grouping& of_b, const float* x, const float* a,
-                  const float* b, T* y);
+template <class T, class S>
+void apply_scales(Stream stream, int64_t n, const Grouping& of_a, const Grouping& of_b, const float* x, const S* a, const S* b,
+                  T* y);
 
 // x [rows, columns] of bytes becomes [columns, rows]. Sizes and addresses are multiples of 16.
 void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out);

@@ -15,18 +15,24 @@ using Made = std::unique_ptr<Kernel>;
 inline Stream stream_of(const KernelArgs& k) { return k.queue.handle(); }
 
 inline Grouping grouping(const KernelContext& c, const ir::Tensor& whole, const ir::Tensor& scale) {
-    const Float8Groups groups = float8_groups(c, whole, scale);
+    Float8Groups groups = float8_groups(c, whole, scale);
     Grouping out;
-    out.run = groups.run(), out.count = groups.count;
-    int64_t inside = out.run;  // elements of a run that dims further out have
+    out.columns = groups.columns(), out.count = groups.count;
+    for (int64_t n = 1; n < out.columns; groups.dims.pop_back()) n *= groups.dims.back().size;
+    out.run = groups.run();
+    int64_t inside = out.run;  // rows of a run that dims further out have
     for (auto d = groups.dims.rbegin(); d != groups.dims.rend(); ++d) {
-        const int64_t elements = std::min(inside, std::max<int64_t>(d->size, 1));
-        inside /= elements;
-        const Grouping::Dim own = {d->size / elements, std::max<int64_t>(d->each / elements, 1), d->stride};
+        const int64_t rows = std::min(inside, std::max<int64_t>(d->size, 1));
+        inside /= rows;
+        const Grouping::Dim own = {d->size / rows, std::max<int64_t>(d->each / rows, 1), d->stride};
         if (own.size <= 1) continue;
         Grouping::Dim* const last = out.dims > 0 ? &out.of[out.dims - 1] : nullptr;
         if (last && last->stride == 0 && own.stride == 0) {
             last->size *= own.size, last->each = last->size;
+            continue;
+        }
+        if (last && last->each == 1 && own.each == 1 && own.stride == last->size * last->stride) {
+            last->size *= own.size;
             continue;
         }
         ensure(out.dims < Grouping::kMost, "gpu: a float8 tensor with too many dims");
@@ -71,13 +77,29 @@ struct ToFloat8 {
     }
 };
 
-template <class T, class Q>
+template <class T, class Q, class S>
+struct ToBlocks {
+    static constexpr Family kFamily{"to_blocks", "to_blocks"};
+    using Types = std::tuple<Q, S>(T);
+    static Made make(const KernelContext& c) {
+        const std::vector<ir::DimId>& dims = c.in(0).dims;
+        const auto along = std::find(dims.begin(), dims.end(), c.routine.dim(c.op.text("along")));
+        Blocks b = {0, c.op.integer("block"), 1};
+        for (auto d = along + 1; d < dims.end(); ++d) b.columns *= c.size(c.in(0), static_cast<int>(d - dims.begin()));
+        b.count = c.elements(c.out(1)) / b.columns;
+        return kernel_from([b, rounding = block_rounding(c.op).value_or(BlockRounding::floor)](const KernelArgs& k) {
+            to_blocks(stream_of(k), b, rounding, in<T>(k, 0), out<Q>(k, 0), out<S>(k, 1));
+        });
+    }
+};
+
+template <class T, class Q, class S>
 struct FromFloat8 {
     static constexpr Family kFamily{"from_float8", "from_float8"};
-    using Types = T(Q, float);
+    using Types = T(Q, S);
     static Made make(const KernelContext& c) {
         return kernel_from([groups = grouping(c, c.in(0), c.in(1)), n = c.elements(c.in(0))](const KernelArgs& k) {
-            from_float8(stream_of(k), n, groups, in<Q>(k, 0), in(k, 1), out<T>(k, 0));
+            from_float8(stream_of(k), n, groups, in<Q>(k, 0), in<S>(k, 1), out<T>(k, 0));
         });
     }
 };
@@ -89,21 +111,22 @@ struct FromCodes {
     using Types = T(Q);
     static Made make(const KernelContext& c) {
         const int64_t n = c.elements(c.in(0));
-        return kernel_from(
-            [n](const KernelArgs& k) { from_float8(stream_of(k), n, one_group(n), in<Q>(k, 0), nullptr, out<T>(k, 0)); });
+        return kernel_from([n](const KernelArgs& k) {
+            from_float8<T, Q, float>(stream_of(k), n, one_group(n), in<Q>(k, 0), nullptr, out<T>(k, 0));
+        });
     }
 };
 
-template <class T>
+template <class T, class S>
 struct ApplyScales {
     static constexpr Family kFamily{"apply_scales", "apply_scales"};
-    using Types = T(float, float);
+    using Types = T(float, S);
     static bool serves(const KernelContext& c) { return c.op.in.size() <= 3; }
     static Made make(const KernelContext& c) {
         const bool two = c.op.in.size() == 3;
         return kernel_from([two, n = c.elements(c.in(0)), of_a = grouping(c, c.in(0), c.in(1)),
                             of_b = two ? grouping(c, c.in(0), c.in(2)) : Grouping()](const KernelArgs& k) {
-            apply_scales(stream_of(k), n, of_a, of_b, in(k, 0), in(k, 1), two ? in(k, 2) : nullptr, out<T>(k, 0));
+            apply_scales(stream_of(k), n, of_a, of_b, in(k, 0), in<S>(k, 1), two ? in<S>(k, 2) : nullptr, out<T>(k, 0));
         });
     }
 };
@@ -161,11 +184,15 @@ struct MemberFloat8 {
 };
 
 // Float32, and what is stored in 16 bits, as T.
+template <class B, class T, class Q>
+void add_of_two(std::vector<Registered>& r) {
+    add_all<B, FromCodes<T, Q>, ToFloat8<T, Q>, FromFloat8<T, Q, float>, FromFloat8<T, Q, E8M0>>(r);
+    add_all<B, ToBlocks<T, Q, float>, ToBlocks<T, Q, E8M0>>(r);
+}
 template <class B, class T>
 void add_of(std::vector<Registered>& r) {
-    add_all<B, Amax<T>, MemberAmax<T>, MemberFloat8<T>>(r);
-    add_all<B, FromCodes<T, F8E4M3>, FromCodes<T, F8E5M2>, ApplyScales<T>>(r);
-    add_all<B, ToFloat8<T, F8E4M3>, ToFloat8<T, F8E5M2>, FromFloat8<T, F8E4M3>, FromFloat8<T, F8E5M2>>(r);
+    add_all<B, Amax<T>, MemberAmax<T>, MemberFloat8<T>, ApplyScales<T, float>, ApplyScales<T, E8M0>>(r);
+    add_of_two<B, T, F8E4M3>(r), add_of_two<B, T, F8E5M2>(r);
 }
 template <class B>
 void add(std::vector<Registered>& r) {

@@ -44,7 +44,15 @@ Settings float8_settings(const Float8Model& m) {
 std::vector<Float8Model> float8_models() {
     const std::string gather = "quantize.linear.float8.enable_fsdp_float8_all_gather",
                       shard = "parallelism.data_parallel_shard_degree", tp = "parallelism.tensor_parallel_degree",
-                      preset = "partition.preset";
+                      preset = "partition.preset", recipe = "quantize.linear.float8.recipe_name";
+    const auto in_powers = [](const char* rounding, Settings more) {
+        more.insert(more.end(), {{"model.converters", "quantize.linear.mx"},
+                                 {"quantize.linear.mx.recipe_name", rounding},
+                                 {"model.head_dim", "32"},
+                                 {"model.ffn_dim", "64"},
+                                 {"training.seq_len", "64"}});
+        return more;
+    };
     return {
         {"one_rank", {}},
         {"float16", {{"training.mixed_precision_param", "float16"}}},
@@ -62,6 +70,18 @@ std::vector<Float8Model> float8_models() {
           {"activation_checkpoint.mode", "full"}}},
         {"several_groups", {{"training.local_batch_size", "2"}, {"quantize.scale_sequences", "1"}}, false},
         {"odd_tokens", {{"training.seq_len", "8"}}, false},
+        {"rowwise", {{recipe, "rowwise"}}, false},
+        {"rowwise_with_gw_hp", {{recipe, "rowwise_with_gw_hp"}, {shard, "2"}}, false},
+        {"blockwise",
+         {{recipe, "blockwise"},
+          {"quantize.linear.float8.filter_fqns", "attention"},
+          {"model.dim", "128"},
+          {"model.ffn_dim", "256"},
+          {"training.seq_len", "128"},
+          {"training.global_batch_size", "2"}},
+         false},
+        {"mx_floor", in_powers("mxfp8_cublas", {}), false},
+        {"mx_rceil", in_powers("mxfp8_cublas_rceil", {{tp, "2"}}), false},
     };
 }
 
@@ -73,9 +93,9 @@ TEST_P(GpuFloat8, TrainsNearTheHostWithTheSameBitsInEverySchedule) {
     const compile::Compiled on_gpu = compile_for_gpu(recipe);
     std::map<std::string, int> kernels = float8_kernels(on_gpu);
     EXPECT_EQ(kernels["cublaslt.scaled_matmul"] > 0, m.is_scaled);
-    EXPECT_EQ(kernels["gpu.from_float8"] > 0, !m.is_scaled);
-    EXPECT_GT(kernels["gpu.to_float8"], 0);
-    EXPECT_GT(kernels["gpu.amax"] + kernels["gpu.member_amax"], 0);
+    EXPECT_EQ(kernels["gpu.from_float8"] + kernels["gpu.from_codes"] > 0, !m.is_scaled);
+    EXPECT_GT(kernels["gpu.to_float8"] + kernels["gpu.to_blocks"], 0);
+    EXPECT_GT(kernels["gpu.amax"] + kernels["gpu.member_amax"] + kernels["gpu.to_blocks"], 0);
     const Outcome host = run(recipe, compile_recipe(recipe, Backend::Cpu), kFloat8Steps),
                   first = train(recipe, on_gpu, fake_gpu(1), kFloat8Steps);
     std::string where;
