@@ -220,6 +220,7 @@ OpRule swiglu() {
         const TensorId act = b.unary(name + ".act", "silu", in[0]);
         return std::vector<TensorId>{b.einsum(name + ".product", b.dims(in[0]), {act, in[1]})};
     };
+    r.gives_amax = true;
     r.kept = {.operands = {0, 1}};
     return r;
 }
@@ -248,6 +249,7 @@ OpRule swiglu_backward(OpRule& forward) {
         return std::vector<DimId>{stacked_dim(rt, op.in[1], op.in[0])};
     };
     r.expand = [=, a = r.expand](Builder& b, const Op& op) { return is_packed(op) ? of_packed.expand(b, op) : a(b, op); };
+    r.gives_amax = true;
     r.sharding.linear = {0};
     return r;
 }

@@ -29,7 +29,13 @@ public:
         const std::vector<Op> outer = std::move(r_.ops);
         r_.ops.clear();
         Builder b(r_);
-        const std::vector<TensorId> results = rule(composite_.kind).expand(b, composite_);
+        const std::vector<Op> pieces = pieces_of(composite_);
+        std::vector<TensorId> results = rule(composite_.kind).expand(b, pieces[0]);
+        for (size_t i = 1; i < pieces.size(); ++i) {
+            const auto of = std::find(composite_.out.begin(), composite_.out.end(), pieces[i].in[0]) - composite_.out.begin();
+            const ir::Tensor& amax = r_.tensors[pieces[i].out[0]];
+            results.push_back(b.op(ir::kAmax, {results[static_cast<size_t>(of)]}, {{amax.name + ".part", amax.dims}})[0]);
+        }
         std::vector<Op> made = std::move(r_.ops);
         r_.ops = outer;
         for (Op& op : made) {

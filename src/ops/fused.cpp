@@ -42,6 +42,7 @@ OpRule add_rmsnorm() {
     r.attrs = norm_rules()[0].attrs;
     r.sharding = {.unsplit = named_by_over};
     r.norm_weight = 2;
+    r.gives_amax = true;
     r.precision = {.wide_out = {2}};
     r.memory = {.in_place = 0};
     r.kept = {.results = {0}};

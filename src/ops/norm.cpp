@@ -33,6 +33,7 @@ OpRule rmsnorm() {
     r.attrs = kAttrs;
     r.check = check_norm;
     r.sharding = {.unsplit = named_by_over};
+    r.gives_amax = true;
     r.precision = {.wide_out = {1}};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0], w = op.in[1];

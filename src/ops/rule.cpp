@@ -77,8 +77,35 @@ std::string check_attrs(const OpRule& r, const Op& op) {
 
 }  // namespace
 
+std::vector<Op> pieces_of(const Op& op) {
+    std::vector<Op> pieces = {op};
+    if (!op.attrs.contains(kAmaxOf)) return pieces;
+    const std::vector<int64_t>& of = std::get<std::vector<int64_t>>(op.attrs.at(kAmaxOf));
+    const size_t results = op.out.size() - of.size();
+    for (size_t i = 0; i < of.size(); ++i) {
+        Op amax;
+        amax.kind = ir::kAmax, amax.in = {op.out[static_cast<size_t>(of[i])]}, amax.out = {op.out[results + i]};
+        pieces.push_back(std::move(amax));
+    }
+    pieces[0].attrs.erase(kAmaxOf);
+    pieces[0].out.resize(results);
+    return pieces;
+}
+
 std::string check_op(const Routine& routine, const Op& op) {
     const OpRule& r = rule(op.kind);
+    if (r.gives_amax && op.attrs.contains(kAmaxOf)) {
+        const auto* of = std::get_if<std::vector<int64_t>>(&op.attrs.at(kAmaxOf));
+        if (!of || of->empty() || of->size() >= op.out.size()) return "amax is a list of results";
+        const auto results = static_cast<int64_t>(op.out.size() - of->size());
+        for (const int64_t i : *of) {
+            if (i < 0 || i >= results) return fmt::format("gives amax of result {} of {}", i, results);
+        }
+        for (const Op& piece : pieces_of(op)) {
+            if (const std::string wrong = check_op(routine, piece); !wrong.empty()) return wrong;
+        }
+        return "";
+    }
     const bool counts_agree = (r.operands < 0 || r.operands == static_cast<int>(op.in.size())) &&
                               (r.results < 0 || r.results == static_cast<int>(op.out.size()));
     if (!counts_agree)

@@ -117,6 +117,7 @@ struct OpRule {
     int norm_weight = -1;        // a norm's: the operand that is its weight; the bias is behind it
     int queries = -1;            // attention's: the operand that holds the queries; keys and values are behind it
     std::string_view with_term;  // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
+    bool gives_amax = false;     // may give the largest sizes of its results, too: pieces_of
 
     Sharding sharding;
     Precision precision;
@@ -129,6 +130,11 @@ const OpRule* find_rule(std::string_view kind);  // nullptr for an unknown kind
 // Throws InternalError for an unknown kind.
 const OpRule& rule(std::string_view kind);
 const std::vector<OpRule>& all_rules();
+
+// The op and what its kernel does with it: an op that gives amax has a list `amax` of results, and behind its other results the
+// amax of each of them. Returned are the op without them, and an amax op for each.
+inline const std::string kAmaxOf = "amax";
+std::vector<Op> pieces_of(const Op& op);
 
 // The op against its rule: counts, then `check`. Empty, or what is wrong.
 std::string check_op(const Routine& routine, const Op& op);

@@ -48,6 +48,11 @@ public:
         for (const Op& op : r_.ops) {
             made_and_read(op);
             if (is_of_float8(op)) groups_are_of_the_rank(op);
+            if (op.attrs.contains(kAmaxOf)) {
+                for (const Op& piece : pieces_of(op)) {
+                    if (is_of_float8(piece)) groups_are_of_the_rank(piece);
+                }
+            }
             if (op.kind == ir::kToFloat8) amax_is_of_operand(op);
             if (op.kind == ir::kScaledEinsum) scales_are_of_weights(op);
             for (size_t i = 0; i < op.out.size(); ++i) maker_[static_cast<size_t>(op.out[i])] = {&op, i};
@@ -145,12 +150,13 @@ private:
         TensorId t = op.in[1];
         const Op* last = &op;
         while (const Op* maker = made_before(t, last)) {
-            if (maker->kind == ir::kAmax) {
+            for (const Op& piece : pieces_of(*maker)) {
+                if (piece.kind != ir::kAmax || piece.out[0] != t) continue;
                 const TensorId x = source(op.in[0]);
                 // What is saved and what is computed again have two names.
                 const auto is_of = [&](TensorId of) { return source(of) == x || is_saved(source(of)) || is_saved(x); };
-                if (std::none_of(maker->in.begin(), maker->in.end(), is_of))
-                    fail(op, fmt::format("{} is of {}, not of {}", tensor(op.in[1]).name, tensor(maker->in[0]).name,
+                if (std::none_of(piece.in.begin(), piece.in.end(), is_of))
+                    fail(op, fmt::format("{} is of {}, not of {}", tensor(op.in[1]).name, tensor(piece.in[0]).name,
                                          tensor(op.in[0]).name));
                 return;
             }

@@ -207,7 +207,12 @@ Found wrong_space_and_partial(const ir::Program& p, const Routine& r, const Op& 
 std::optional<Violation> wrong_placement(const ir::Program& p, const Routine& r, const Op& op) {
     if (rule(op.kind).collective || op.kind == ir::kSlice) return wrong_collective(p, r, op);
     if (rule(op.kind).sharding.of_blocks) return wrong_blocks(p, r, op);
-    return rule(op.kind).step_end.of_states ? std::nullopt : wrong_space_and_partial(p, r, op);
+    if (rule(op.kind).step_end.of_states) return std::nullopt;
+    if (!rule(op.kind).gives_amax) return wrong_space_and_partial(p, r, op);
+    for (const Op& piece : pieces_of(op)) {
+        if (const Found wrong = wrong_space_and_partial(p, r, piece)) return wrong;
+    }
+    return std::nullopt;
 }
 
 std::optional<Violation> blocks_that_meet(const ir::Program& p, const Routine& r) {

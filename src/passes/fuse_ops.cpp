@@ -29,6 +29,8 @@ public:
         }
         while (one(ir::kCrossEntropyBackward, &Fuser::loss_and_gradient)) {
         }
+        while (gives_more_ && one(ir::kAmax, &Fuser::amax_and_its_maker)) {
+        }
         while (one(ir::kAdd, &Fuser::norm_backward_and_add) || one(ir::kAdd, &Fuser::product_and_add)) {
         }
     }
@@ -225,6 +227,21 @@ private:
         Op fused = *update;
         fused.out.push_back(cast.out[0]);
         return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[cast.in[0]]), i}, fused);
+    }
+
+    // What makes a tensor also gives its largest sizes.
+    bool amax_and_its_maker(size_t i) {
+        const Op amax = r_.ops[i];
+        const TensorId x = amax.in[0];
+        const Op* maker = made_by(x);
+        if (amax.in.size() != 1 || !maker || !ops::rule(maker->kind).gives_amax) return false;
+        Op fused = *maker;
+        fused.out.push_back(amax.out[0]);
+        std::vector<int64_t> of;
+        if (maker->attrs.contains(ops::kAmaxOf)) of = std::get<std::vector<int64_t>>(maker->attrs.at(ops::kAmaxOf));
+        of.push_back(std::find(maker->out.begin(), maker->out.end(), x) - maker->out.begin());
+        fused.attrs[ops::kAmaxOf] = std::move(of);
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[x]), i}, fused);
     }
 
     bool norm_backward_and_add(size_t i) {

@@ -3,7 +3,8 @@
 //   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, the
 //   loss of whole rows of logits with their gradient, the product of queries, keys and values with their rotation, and a
 //   product with its bias, with its bias and GELU, or with GELU's backward. With `gives_more` SwiGLU's backward also gives the
-//   result that a recomputing backward needs again, and the optimizer the weights in a narrower type.
+//   result that a recomputing backward needs again, the optimizer the weights in a narrower type, and RMSNorm, SwiGLU and its
+//   backward the largest sizes of what is cast to float8.
 // Leaves alone: what another routine or a second op reads stays a result.
 #pragma once
 

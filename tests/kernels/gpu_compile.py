@@ -23,24 +23,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 TUNED = ("80", "90a")
 MOST_SPILLED = 96  # bytes of a thread, elsewhere
-REGISTERS = {"norm": 92, "norm_backward": 148, "columns": 64, "update": 80, "elementwise": 80, "tokens": 128, "loss": 64, "quantize": 64, "float8": 64, "float8_blocks": 80, "float8_factors": 64,
+REGISTERS = {"norm": 92, "norm_backward": 148, "columns": 64, "update": 80, "elementwise": 80, "swiglu_amax": 80, "tokens": 128, "loss": 64, "quantize": 64, "float8": 64, "float8_blocks": 80, "float8_factors": 64,
              "movement": 80, "any_type": 80, "attention": 255, "attention_merge": 48, "attention_backward": 255, "attention_plain": 255}
 # Kernels that do eight or 16 elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
 # scalars, positions and documents, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
 WIDE = re.compile(r"kernelI\w*Li(8|16)E|of_pieces_kernel|attention(_backward)?_kernel")
-NARROW = {"norm": 22, "norm_backward": 22, "columns": 5, "update": 35, "elementwise": 9, "tokens": 10, "loss": 8, "float8": 8, "float8_blocks": 8, "float8_factors": 8, "quantize": None, "movement": None,
+NARROW = {"norm": 22, "norm_backward": 22, "columns": 5, "update": 35, "elementwise": 9, "swiglu_amax": 4, "tokens": 10, "loss": 8, "float8": 8, "float8_blocks": 8, "float8_factors": 8, "quantize": None, "movement": None,
           "any_type": None, "attention": 26, "attention_merge": 3, "attention_backward": 24, "attention_plain": 23}
 # A kernel by its name, as c++filt has it without namespaces: its registers, how often its longest loop does 8 elements, and the
 # most instructions of that loop for 8 elements, by architecture; where a number follows, of the loop before which so many are
 # longer. A loop over rows includes the sums over a row and its barrier.
 LOOPS = [
-    ("norm", r"norm_of_pieces_kernel<Pieces<128, 1, 128>, false, false, Bf16, Bf16, Bf16>", 40, 1, {"80": 134, "90a": 142}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<128, 1, 128>, false, true, Bf16, Bf16, Bf16>", 40, 1, {"80": 180, "90a": 180}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<256, 1, 256>, false, false, Bf16, Bf16, Bf16>", 40, 1, {"80": 141, "90a": 146}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<256, 1, 256>, false, true, Bf16, Bf16, Bf16>", 40, 1, {"80": 184, "90a": 184}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<(256|512), 2, \d+>, false, false, Bf16, Bf16, Bf16>", 64, 2, {"80": 108, "90a": 110}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<(256|512), 2, \d+>, false, true, Bf16, Bf16, Bf16>", 64, 2, {"80": 139, "90a": 142}),
-    ("norm", r"norm_of_pieces_kernel<Pieces<(128|256), 1, \d+>, true, false, Bf16, Bf16, Bf16>", 48, 1, {"80": 219, "90a": 226}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<128, 1, 128>, false, false, Bf16, Bf16, Bf16, NoAmax>", 40, 1, {"80": 134, "90a": 142}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<128, 1, 128>, false, true, Bf16, Bf16, Bf16, NoAmax>", 40, 1, {"80": 180, "90a": 180}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<256, 1, 256>, false, false, Bf16, Bf16, Bf16, NoAmax>", 40, 1, {"80": 141, "90a": 146}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<256, 1, 256>, false, true, Bf16, Bf16, Bf16, NoAmax>", 40, 1, {"80": 184, "90a": 184}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<(256|512), 2, \d+>, false, false, Bf16, Bf16, Bf16, NoAmax>", 64, 2, {"80": 108, "90a": 110}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<(256|512), 2, \d+>, false, true, Bf16, Bf16, Bf16, NoAmax>", 64, 2, {"80": 139, "90a": 142}),
+    ("norm", r"norm_of_pieces_kernel<Pieces<(128|256), 1, \d+>, true, false, Bf16, Bf16, Bf16, NoAmax>", 48, 1, {"80": 219, "90a": 226}),
     ("norm_backward", r"norm_backward_of_pieces_kernel<Pieces<(128|256), 1, \d+>, false, false, Bf16, Bf16>", 64, 1, {"80": 225, "90a": 229}),
     ("norm_backward", r"norm_backward_of_pieces_kernel<Pieces<128, 1, 128>, false, true, Bf16, Bf16>", 72, 1, {"80": 240, "90a": 242}),
     ("norm_backward", r"norm_backward_of_pieces_kernel<Pieces<256, 1, 256>, false, true, Bf16, Bf16>", 64, 1, {"80": 246, "90a": 247}),

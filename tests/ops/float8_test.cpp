@@ -90,6 +90,14 @@ const BrokenFloat8 kBrokenFloat8[] = {
      "c: f32[] partial max dp_shard,tp = amax(x)\n  c.ar: f32[] = all_reduce(c) over dp_shard,tp\n"
      "  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c.ar)",
      "float8", "f, op to_float8: c.ar is of x, not of w"},
+    {"amax_of_a_result_of_another_op", "v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
+     "z: f32[batch/dp_shard, seq/tp, hidden]; c: f32[] partial max dp_shard,tp = swiglu(x, x) {amax=[0]}\n"
+     "  c.ar: f32[] = all_reduce(c) over dp_shard,tp\n  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c.ar)",
+     "float8", "f, op to_float8: c.ar is of z, not of w"},
+    {"amax_of_a_result_that_lost_an_axis", "v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
+     "z: f32[batch/dp_shard, seq/tp, hidden]; c: f32[] = swiglu(x, x) {amax=[0]}\n"
+     "  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c)",
+     "partial", "f, op amax: c is partial over 'dp_shard,tp', not over ''"},
     {"amax_by_another_op", "  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, b.ar)",
      "  c: f32[] = scale(b.ar) {c=2.0}\n  v: f8e5m2[ffn/tp, hidden]; t: f32[] = to_float8(w, c)", "float8",
      "f, op to_float8: c is made by scale"},

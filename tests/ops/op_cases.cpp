@@ -1,6 +1,8 @@
 #include "tests/ops/op_cases.h"
 #include "base/quantized.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -201,6 +203,34 @@ std::vector<OpCase> float8_cases() {
         blocks(is_last ? "rceil_32" : "columns_rceil_32", along, "rceil", Dtype::F8E4M3, "", of_32);
         blocks(is_last ? "floats_128" : "columns_floats_128", along, "", Dtype::F8E4M3, "", of_128);
         blocks(is_last ? "floor_of_100" : "columns_floor_of_300", along, "floor", Dtype::F8E4M3, "", of_300);
+    }
+    // Ops that also give the largest sizes of their results.
+    const std::string both = "batch seq gate_up ffn";
+    const auto with_amax = [](std::vector<int64_t> of, ir::Attrs attrs = {}) {
+        attrs[ops::kAmaxOf] = std::move(of);
+        return attrs;
+    };
+    const ir::Attrs norm = {{"eps", 1e-3}, {"over", std::string("hidden")}};
+    for (const Groups& g : {Groups{"whole", "", ""},
+                            {"tokens", "batch.g seq.g", ""},
+                            {"sequences", "batch.g", "batch"},
+                            {"rows", "batch seq", ""}}) {
+        const OpResult amax = final_of(g.dims);
+        const auto add = [&](const char* what, const char* kind, std::vector<Operand> in, std::vector<OpResult> out,
+                             ir::Attrs of) {
+            for (const auto& sizes : {std::map<std::string, int64_t>(), large})
+                cases.push_back({fmt::format("{}_of_{}{}", what, g.name, sizes.empty() ? "" : "_large"), kind, in, out, of,
+                                 sizes.empty() ? g.split : "", sizes});
+        };
+        add("amax", "rmsnorm", {fixed(x), fixed("hidden")}, {final_of(x), final_of("batch seq"), amax}, with_amax({0}, norm));
+        add("amax", "add_rmsnorm", {fixed(x), fixed(x), fixed("hidden")}, {final_of(x), final_of(x), final_of("batch seq"), amax},
+            with_amax({1}, norm));
+        add("amax", "swiglu", {fixed(both)}, {final_of(y), amax}, with_amax({0}));
+        add("amax", "swiglu_backward", {fixed(y), fixed(both)}, {final_of(both), amax}, with_amax({0}));
+        add("amax_again", "swiglu_backward", {fixed(y), fixed(both)}, {final_of(both), final_of(y), amax}, with_amax({0}));
+        add("amax_of_y", "swiglu_backward", {fixed(y), fixed(both)}, {final_of(both), final_of(y), amax}, with_amax({1}));
+        add("both_amax", "swiglu_backward", {fixed(y), fixed(both)}, {final_of(both), final_of(y), amax, amax},
+            with_amax({1, 0}));
     }
     cases.push_back({"codes", "from_float8", {codes(x)}, {final_of(x)}, {}, ""});
     cases.push_back({"powers", "from_float8", {codes(x), exponents("batch seq hidden.g")}, {final_of(x)}, {}, ""});

@@ -181,6 +181,9 @@ ir::Routine in_narrow(Dtype narrow, ir::Routine r, bool cast_widens) {
         keep(op.in, rule.precision.wide_in, rule.precision.wide);
         const bool updates = rule.step_end.obeys_control || op.kind == "orthogonalize";
         keep(op.out, rule.precision.wide_out, rule.precision.wide || updates || op.kind == "accumulate");
+        for (const ir::Op& piece : ops::pieces_of(op)) {
+            if (piece.kind == "amax") keep(piece.out, {0}, false);
+        }
         if (updates) keep(op.in, {}, true);
         if (op.kind == "accumulate") keep(op.in, {}, r.tensors[op.in[0]].port < 0);
         if (op.kind == "rmsnorm_backward") keep(op.out, {1}, false);  // gradients of parameters

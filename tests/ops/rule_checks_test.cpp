@@ -42,6 +42,10 @@ std::string refusal_of(const Refusal& c) {
     return ops::check_op(r, op);
 }
 
+ir::Attrs with_amax(std::vector<int64_t> of, ir::Attrs attrs = {}) {
+    attrs[ops::kAmaxOf] = std::move(of);
+    return attrs;
+}
 const ir::Attrs kNorm = {{"eps", 1e-5}, {"over", std::string("hidden")}}, kOverVocab = {{"over", std::string("vocab")}};
 const ir::Attrs kAdam = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
 ir::Attrs with_places(std::vector<int64_t> shards, std::vector<int64_t> places) {
@@ -147,6 +151,13 @@ const Refusal kRefusals[] = {
      {"seq hidden", "seq hidden", "seq"},
      kNorm,
      "a and b must have the same dims"},
+    {"rmsnorm", {"seq hidden", "hidden"}, {"seq hidden", "seq", "seq"}, with_amax({2}, kNorm), "gives amax of result 2 of 2"},
+    {"rmsnorm", {"seq hidden", "hidden"}, {"seq hidden", "seq"}, with_amax({0, 1}, kNorm), "amax is a list of results"},
+    {"swiglu",
+     {"seq hidden", "seq hidden"},
+     {"seq hidden", "vocab"},
+     with_amax({0}),
+     "vocab of z is no dim of y and coarse of none"},
     {"rmsnorm_backward_add",
      {"seq", "seq hidden", "seq hidden", "hidden", "seq"},
      {"seq hidden", "hidden"},

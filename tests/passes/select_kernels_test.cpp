@@ -212,6 +212,21 @@ TEST(SelectKernels, TheLossAndItsGradientAreOneOpWhereTheVocabularyIsWhole) {
     EXPECT_EQ(count_of(apart, "cross_entropy"), 1);
 }
 
+TEST(SelectKernels, WhatANormOrSwigluMakesHasItsAmaxFromThem) {
+    const Settings float8 = {{"model.converters", "quantize.linear.float8"}, {"activation_checkpoint.mode", "full"}};
+    const std::vector<std::string> kinds = {"swiglu", "swiglu_backward"};
+    // Of what attention made, and of gradients of a block's results, there is an op.
+    EXPECT_EQ(count_of(kinds_with(kinds, "layer.forward", float8), "amax"), 1);
+    const Strings backward = kinds_with(kinds, "layer.backward", float8);
+    EXPECT_EQ(count_of(backward, "amax"), 4);
+    EXPECT_EQ(count_of(backward, "swiglu"), 0);  // its backward gives its result, and the amax of both
+    ops::KernelCatalog described = kernels::reference_catalog();
+    described.gives_more = false;
+    for (const char* op : {"rmsnorm", "swiglu"}) described.entries.push_back(kernel(op));
+    const ir::Program p = passes::select_kernels(program_after("recompute", float8), described);
+    for (const ir::Op& op : p.routine("layer.forward")->ops) EXPECT_FALSE(op.attrs.contains(ops::kAmaxOf));
+}
+
 TEST(SelectKernels, CollectivesAreTheCommunicators) {
     const ir::Program p =
         selected(kInputRows + "  port y value write\n    y: f32[seq, hidden]\n  y = all_gather(x) {dim=0} over tp\n", {});

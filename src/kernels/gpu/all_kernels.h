@@ -1,6 +1,7 @@
 // Which kernel of kernels/gpu serves which op.
 #pragma once
 
+#include "kernels/gpu/amax_kernels.h"
 #include "kernels/gpu/any_type_kernels.h"
 #include "kernels/gpu/float8_kernels.h"
 #include "kernels/gpu/typed_kernels.h"
@@ -14,6 +15,7 @@ std::vector<Registered> list_of_all() {
     add_typed<B>(r);
     any_type::add<B>(r);
     float8::add<B>(r);
+    with_amax::add<B>(r);
     return r;
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/gpu/each.h"
 #include "kernels/gpu/gelu.h"
+#include "kernels/gpu/swiglu.h"
 
 namespace lockstep::kernels::gpu {
 namespace {
@@ -89,11 +90,7 @@ struct SwiGluOf {
     T* y;
     template <int W>
     __device__ void at(int64_t i) const {
-        const Floats<W> g = load<W>(gate + i), u = load<W>(up + i);
-        Floats<W> out;
-        UNROLL
-        for (int j = 0; j < W; ++j) out[j] = g[j] * sigmoid<T>(g[j]) * u[j];
-        store(y + i, out);
+        store(y + i, swiglu_of<T>(load<W>(gate + i), load<W>(up + i)));
     }
 };
 
@@ -104,18 +101,10 @@ struct SwiGluBackwardOf {
     T *d_gate, *d_up, *y;
     template <int W>
     __device__ void at(int64_t i) const {
-        const Floats<W> d = load<W>(dy + i), g = load<W>(gate + i), u = load<W>(up + i);
-        Floats<W> of_gate, of_up, again;
-        UNROLL
-        for (int j = 0; j < W; ++j) {
-            const float s = sigmoid<T>(g[j]);
-            of_up[j] = d[j] * g[j] * s;
-            of_gate[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
-            if constexpr (also) again[j] = g[j] * s * u[j];
-        }
-        store(d_gate + i, of_gate);
-        store(d_up + i, of_up);
-        if constexpr (also) store(y + i, again);
+        const SwiGluSlopes<W> of = swiglu_slopes<T>(load<W>(dy + i), load<W>(gate + i), load<W>(up + i));
+        store(d_gate + i, of.gate);
+        store(d_up + i, of.up);
+        if constexpr (also) store(y + i, of.y);
     }
 };
 

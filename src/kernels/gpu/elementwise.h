@@ -2,6 +2,7 @@
 // may alias inputs of their type. T: how the data is stored.
 #pragma once
 
+#include "kernels/gpu/float8.h"
 #include "kernels/gpu/types.h"
 
 namespace lockstep::kernels::gpu {
@@ -31,6 +32,13 @@ template <class T>
 void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y);
 template <class T>
 void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y);
+// And the largest sizes of y, of d_both, or of both (null: not wanted), as amax() of float8.h raises them. groups: of y [rows, n],
+// whose runs are of whole rows; a row of d_both has the group of y's. rows n < 2^31.
+template <class T>
+void swiglu_packed_amax(Stream stream, int64_t rows, int64_t n, const T* both, T* y, const Grouping& groups, float* amax);
+template <class T>
+void swiglu_packed_backward_amax(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both, T* y,
+                                 const Grouping& groups, float* amax_d, float* amax_y);
 
 // x, y: [rows, n]; b: [n].
 template <class T>

@@ -16,24 +16,26 @@ inline constexpr int64_t kRowsOfTile = 64;
 // Runs: a block has parts of one. Pieces: each thread looks for the group of its elements. Columns: those of Grouping.
 enum class Walk { Runs, Pieces, Columns };
 
-__device__ __forceinline__ int64_t group_of(const Grouping& g, int64_t run) {
+// N: of how many bits a division is, of which the short one is faster and needs fewer registers.
+template <class N>
+__device__ __forceinline__ int64_t group_of(const Grouping& g, N run) {
     int64_t at = 0;
     for (int d = 0; d < g.dims; ++d) {
-        const int64_t quotient = run / g.of[d].size, index = run - quotient * g.of[d].size;
-        at += index / g.of[d].each * g.of[d].stride;
+        const N size = static_cast<N>(g.of[d].size), quotient = run / size, index = run - quotient * size;
+        at += index / static_cast<N>(g.of[d].each) * g.of[d].stride;
         run = quotient;
     }
     return at;
 }
 
 // f.begin(group), then f.at<W>(i) or f.at<1>(i) for this thread's elements of it. All threads of a block have the same groups.
-template <int W, class F>
+template <int W, class N = int64_t, class F>
 __device__ __forceinline__ void for_runs(int64_t n, const Grouping& g, F& f) {
     const int64_t parts = (g.run + kOfBlock - 1) / kOfBlock, all = n / g.run * parts;
     int64_t group = -1;
     for (int64_t part = block(); part < all; part += blocks()) {
-        const int64_t run = part / parts, first = (part - run * parts) * kOfBlock;
-        const int64_t own = g.count == 1 ? 0 : group_of(g, run);
+        const int64_t run = static_cast<N>(part) / static_cast<N>(parts), first = (part - run * parts) * kOfBlock;
+        const int64_t own = g.count == 1 ? 0 : group_of(g, static_cast<N>(run));
         if (own != group) f.begin(own);
         group = own;
         const int64_t begin = run * g.run + first, length = g.run - first < kOfBlock ? g.run - first : kOfBlock;

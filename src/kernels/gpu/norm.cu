@@ -1,5 +1,6 @@
 #include "kernels/gpu/norm.h"
 
+#include "kernels/gpu/amax.h"
 #include "kernels/gpu/rows.h"
 
 namespace lockstep::kernels::gpu {
@@ -18,10 +19,11 @@ struct Norm {
 };
 
 // Rows of any length: what a thread does not keep of them it reads again.
-template <int W, bool centered, class S, class T, class Weight>
-__global__ void __launch_bounds__(kBlock, 2) norm_kernel(int n, Norm<S, T, Weight> a) {
+template <int W, bool centered, class S, class T, class Weight, class Amax>
+__global__ void __launch_bounds__(kBlock, 2) norm_kernel(int n, Norm<S, T, Weight> a, Amax amax) {
     __shared__ float parts[kBlock / kLanes];
     const int64_t row = first_row<kBlock>();
+    auto largest = amax.start();
     const S* const x = a.x + row * n;
     const S* const normed = a.residual ? a.s + row * n : x;
     Floats<W> held[kHeld] = {};
@@ -52,6 +54,7 @@ __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int n, Norm<S, T, Weigh
         sum = sum_over<kBlock>(sum, parts);
     }
     const float rstd = 1.0f / sqrtf(sum / static_cast<float>(n) + a.eps);
+    largest.begin(amax.group(row));
     for_pieces<kBlock, W>(n, [&](int k, int i) {
         const Floats<W> v = piece(k, i), w = load<W>(a.w + i);
         Floats<W> y;
@@ -62,8 +65,10 @@ __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int n, Norm<S, T, Weigh
             UNROLL
             for (int j = 0; j < W; ++j) y[j] += b[j];
         }
+        largest.take(y);
         store(a.y + row * n + i, y);
     });
+    largest.end();
     if (thread() != 0) return;
     a.rstd[row] = rstd;
     if (centered) a.mean[row] = mean;
@@ -71,15 +76,19 @@ __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int n, Norm<S, T, Weigh
 
 // Blocks of Pieces<..> that fit into a processor at once, by the registers that they need.
 template <class P, class S, class W>
-constexpr int blocks_of_norm(bool centered) {
-    const int registers = (centered ? 48 : 40) + (P::kCount - 1) * 16 + (sizeof(S) == 4 ? 24 : 0) + (sizeof(W) == 4 ? 8 : 0);
+constexpr int blocks_of_norm(bool centered, bool gives_amax) {
+    const int registers = (centered ? 48 : 40) + (gives_amax ? 24 : 0) + (P::kCount - 1) * 16 + (sizeof(S) == 4 ? 24 : 0) +
+                          (sizeof(W) == 4 ? 8 : 0);
     const int fit = 65536 / registers / P::kOfBlock, most = 2048 / P::kOfBlock;
     return fit < most ? fit : most;
 }
 
-template <class P, bool centered, bool adds, class S, class T, class Weight>
-__global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(centered)))
-    norm_of_pieces_kernel(int64_t rows, int n, Norm<S, T, Weight> a) {
+template <class Amax>
+inline constexpr bool kGives = !std::is_same_v<Amax, NoAmax>;
+
+template <class P, bool centered, bool adds, class S, class T, class Weight, class Amax>
+__global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(centered, kGives<Amax>)))
+    norm_of_pieces_kernel(int64_t rows, int n, Norm<S, T, Weight> a, Amax amax) {
     __shared__ typename P::template Parts<1> of_sum, of_squares;
     using Piece = Waiting<kWide, S>;
     using Parameters = Waiting<kWide, Weight>;
@@ -96,6 +105,7 @@ __global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(cen
             if constexpr (adds) next_residual[k] = Piece(a.residual + at + i);
         });
     };
+    auto largest = amax.start();
     int64_t row = P::first_row();
     const int64_t step = P::rows_at_once();
     if (row < rows) fetch(row * n);
@@ -130,6 +140,7 @@ __global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(cen
             P::sum_row(sum, of_squares, parity);
         }
         const float rstd = inverse_root<S>(sum[0] * share + a.eps);
+        largest.begin(amax.group(row));
         P::for_each(n, [&](int k, int i) {
             const Floats<kWide> v = held[k].floats(), w = weights[k].floats();
             Floats<kWide> y;
@@ -140,6 +151,7 @@ __global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(cen
                 UNROLL
                 for (int j = 0; j < kWide; ++j) y[j] += b[j];
             }
+            largest.take(y);
             store(a.y + at + i, y);
         });
         if (thread() % P::kThreads == 0) {
@@ -147,20 +159,22 @@ __global__ void __launch_bounds__(P::kOfBlock, (blocks_of_norm<P, S, Weight>(cen
             if (centered) a.mean[row] = mean;
         }
     }
+    largest.end();
 }
 
-template <bool centered, class S, class T, class Weight>
-void start_norm(Stream stream, int64_t rows, int64_t n, const Norm<S, T, Weight>& a) {
+template <bool centered, class S, class T, class Weight, class Amax = NoAmax>
+void start_norm(Stream stream, int64_t rows, int64_t n, const Norm<S, T, Weight>& a, const Amax& amax = {}) {
     if (rows == 0) return;
     const bool wide = is_wide(n, a.x, a.residual, a.w, a.b, a.s, a.y);
     if (by_pieces<S>(n, wide, [&]<class P>(P) {
-            const Grid grid = grid_of_pieces<P>(rows, blocks_of_norm<P, S, Weight>(centered));
-            if (!a.residual) launch(norm_of_pieces_kernel<P, centered, false, S, T, Weight>, grid, stream, rows, n, a);
-            else if constexpr (!centered) launch(norm_of_pieces_kernel<P, false, true, S, T, Weight>, grid, stream, rows, n, a);
+            const Grid grid = grid_of_pieces<P>(rows, blocks_of_norm<P, S, Weight>(centered, kGives<Amax>));
+            const auto go = [&](auto kernel) { launch(kernel, grid, stream, rows, n, a, amax); };
+            if (!a.residual) go(norm_of_pieces_kernel<P, centered, false, S, T, Weight, Amax>);
+            else if constexpr (!centered) go(norm_of_pieces_kernel<P, false, true, S, T, Weight, Amax>);
         }))
         return;
-    launch(wide ? norm_kernel<kWide, centered, S, T, Weight> : norm_kernel<1, centered, S, T, Weight>, grid_of_rows(rows, kBlock),
-           stream, n, a);
+    launch(wide ? norm_kernel<kWide, centered, S, T, Weight, Amax> : norm_kernel<1, centered, S, T, Weight, Amax>,
+           grid_of_rows(rows, kBlock), stream, n, a, amax);
 }
 
 }  // namespace
@@ -175,6 +189,12 @@ void add_rms_norm(Stream stream, int64_t rows, int64_t n, const S* x, const S* r
     start_norm<false>(stream, rows, n, Norm<S, T, W>{x, residual, w, nullptr, eps, s, y, nullptr, rstd});
 }
 template <class S, class T, class W>
+void rms_norm_amax(Stream stream, int64_t rows, int64_t n, const S* x, const S* residual, const W* w, float eps, S* s, T* y,
+                   float* rstd, const Grouping& groups, float* amax) {
+    start_norm<false>(stream, rows, n, Norm<S, T, W>{x, residual, w, nullptr, eps, s, y, nullptr, rstd},
+                      AmaxOfRows<T>{groups, groups.run / n, reinterpret_cast<int*>(amax)});
+}
+template <class S, class T, class W>
 void layer_norm(Stream stream, int64_t rows, int64_t n, const S* x, const W* w, const W* b, float eps, T* y, float* mean,
                 float* rstd) {
     start_norm<true>(stream, rows, n, Norm<S, T, W>{x, nullptr, w, b, eps, nullptr, y, mean, rstd});
@@ -183,6 +203,8 @@ void layer_norm(Stream stream, int64_t rows, int64_t n, const S* x, const W* w, 
 #define COPY(S, T, W)                                                                                                   \
     template void rms_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const W*, float, T*, float*);                   \
     template void add_rms_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const S*, const W*, float, S*, T*, float*); \
+    template void rms_norm_amax<S, T, W>(Stream, int64_t, int64_t, const S*, const S*, const W*, float, S*, T*, float*, \
+                                         const Grouping&, float*);                                                      \
     template void layer_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const W*, const W*, float, T*, float*, float*);
 LOCKSTEP_NORMS(COPY)
 #undef COPY

@@ -3,6 +3,7 @@
 // and its gradients; T: what leaves the norm; W: its weights.
 #pragma once
 
+#include "kernels/gpu/float8.h"
 #include "kernels/gpu/types.h"
 
 namespace lockstep::kernels::gpu {
@@ -15,6 +16,11 @@ void add_rms_norm(Stream stream, int64_t rows, int64_t n, const S* x, const S* r
 template <class S, class T, class W>
 void layer_norm(Stream stream, int64_t rows, int64_t n, const S* x, const W* w, const W* b, float eps, T* y, float* mean,
                 float* rstd);
+// And the largest sizes of y, as amax() of float8.h raises them. groups: of y, whose runs are of whole rows. Without a residual it is
+// rms_norm, and s is not written.
+template <class S, class T, class W>
+void rms_norm_amax(Stream stream, int64_t rows, int64_t n, const S* x, const S* residual, const W* w, float eps, S* s, T* y,
+                   float* rstd, const Grouping& groups, float* amax);
 
 // workspace: norm_backward_workspace_bytes of S.
 template <class S, class W>

@@ -2,6 +2,7 @@
 //   kFamily: the op that it serves, its name within its backend, and which result may add or work in place
 //   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
 //     operand's type holds for any more operands
+//   kGivesAmax, where it gives the amax of its results, too (ops::kAmaxOf)
 //   make(context): the kernel for one op of a rank
 // and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to
 // which the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
@@ -20,6 +21,7 @@
 #include "base/error.h"
 #include "base/storage.h"
 #include "kernels/kernel.h"
+#include "ops/rule.h"
 
 namespace lockstep::kernels::registry {
 
@@ -44,6 +46,7 @@ bool takes(const KernelContext& c) {
     constexpr auto kIn = Signature<typename Kernel::Types>::kIn;
     constexpr auto kOut = Signature<typename Kernel::Types>::kOut;
     if (c.op.in.size() < kIn.size() || c.op.out.size() != kOut.size()) return false;
+    if (c.op.attrs.contains(ops::kAmaxOf) != requires { Kernel::kGivesAmax; }) return false;
     for (size_t i = 0; i < c.op.in.size(); ++i) {
         if (c.in(i).dtype != kIn[std::min(i, kIn.size() - 1)]) return false;
     }
