@@ -2,6 +2,7 @@
 // attention, the copy bandwidth for the rest. Counters: GFLOPs or GBs (useful ones only: attention counts visible work),
 // and their share of the roof or of the copy. Args of every benchmark end with the number of threads.
 //   kernels_bench --benchmark_filter=matmul --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+// The name of an instruction set (baseline, avx2, avx512) after the flags: its kernels.
 #include <benchmark/benchmark.h>
 
 #include <time.h>
@@ -132,6 +133,39 @@ void measure_bytes(benchmark::State& state, int threads, double bytes, const aut
     measure(state, threads, bytes, copy_gbytes(threads), "GBs", "of_copy", run);
 }
 
+// In turns with something else, so that other work on a shared machine slows both. Counters: the rate of the fastest call, and
+// the median of the processor time of what is `beside` as a share of that of a call, times `weight`.
+void measure_in_turns(benchmark::State& state, double amount, const char* unit, const char* share, double weight, const auto& run,
+                      const auto& beside) {
+    run(), beside();
+    std::vector<double> shares;
+    double best_s = 1e30;
+    for (auto _ : state) {
+        const double start = now_s(), cpu_start = cpu_s();
+        run();
+        const double elapsed = now_s() - start, cpu_middle = cpu_s();
+        beside();
+        shares.push_back(weight * (cpu_s() - cpu_middle) / (cpu_middle - cpu_start));
+        state.SetIterationTime(elapsed);
+        best_s = std::min(best_s, elapsed);
+    }
+    const auto middle = shares.begin() + static_cast<int64_t>(shares.size() / 2);
+    std::nth_element(shares.begin(), middle, shares.end());
+    state.counters[unit] = amount / 1e9 / best_s;
+    state.counters[share] = *middle;
+}
+
+void measure_bytes_beside_copy(benchmark::State& state, int threads, double bytes, const auto& run) {
+    constexpr int64_t kCount = 16 << 20;
+    static const Floats from(kCount), to(kCount);
+    measure_in_turns(state, bytes, "GBs", "of_copy", bytes / (8.0 * kCount), run, [&] {
+        pool_of(threads).parallel([&](int thread, int parts) {
+            const Range mine = split(kCount, parts, thread, 16);
+            std::copy(from.get() + mine.begin, from.get() + mine.end, to.get() + mine.begin);
+        });
+    });
+}
+
 enum Pass { kForward, kInputGradient, kWeightGradient };
 
 const char* const kPassNames[] = {"fwd", "dX", "dW+="};
@@ -174,29 +208,58 @@ void matmul_bf16(benchmark::State& state) {
     state.SetLabel(std::string(name) + kPassNames[state.range(3)]);
 }
 
-// The same of float8, with a scale for each operand.
+// How scales lie: one for each operand; one for each row and column; of 32 steps of K, powers of two (MX); of 128 steps, a row of
+// A or 128 columns of B (blockwise).
+enum Scales { kOfOperands, kOfRows, kOfMx, kOfBlocks };
+
+const char* const kScalesNames[] = {"operands ", "rows ", "mx ", "blocks "};
+
+ScaledFactor scaled_factor(Scales scales, int64_t outer, int64_t k, int64_t rows_together) {
+    ScaledFactor f{Dtype::F8E4M3, {}, {}, scales == kOfMx};
+    const int64_t block = scales == kOfMx ? 32 : scales == kOfBlocks ? 128 : k;
+    for (int64_t i = 0; i < outer; ++i) f.outer.push_back(scales == kOfOperands ? 0 : i / rows_together * (k / block));
+    for (int64_t p = 0; p < k; ++p) f.inner.push_back(p / block);
+    return f;
+}
+
+// Products of float8 in turns with those of bfloat16, or of float32 with the packed kernel: of_wide is what their rate is of the
+// latter's. Args: as above, with scales before threads.
 void matmul_float8(benchmark::State& state) {
-    const int threads = static_cast<int>(state.range(5));
+    const int threads = static_cast<int>(state.range(6));
     const MatmulShape shape = shape_of(state);
     const auto kernel = static_cast<MatmulKernel>(state.range(4));
+    const auto scales = static_cast<Scales>(state.range(5));
     if (kernel == MatmulKernel::amx && !has_amx()) return state.SkipWithError("this processor has no AMX");
-    const auto factor = [&](int64_t outer) {
-        const auto zeros = [](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(n)); };
-        return ScaledFactor{Dtype::F8E4M3, zeros(outer), zeros(shape.k)};
-    };
-    const ScaledMatmul product(shape, factor(shape.m), factor(shape.n), threads, kernel);
-    const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
+    const bool adds = state.range(3) == kWeightGradient, is_float = kernel == MatmulKernel::packed;
+    const auto result = adds || is_float ? Matmul::Result::f32 : Matmul::Result::narrow;
+    const int64_t together = scales == kOfBlocks && !adds ? 128 : 1;
+    const ScaledMatmul product(shape, scaled_factor(scales, shape.m, shape.k, 1),
+                               scaled_factor(scales, shape.n, shape.k, together), threads, kernel, result);
+    const Matmul wide(shape, threads, kernel, result);
+    const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n),
+        workspace(std::max(product.workspace_bytes(), wide.workspace_bytes()) / 4);
     const std::vector<F8E4M3> left(a.get(), a.get() + shape.m * shape.k), right(b.get(), b.get() + shape.k * shape.n);
-    const float scale = 0.5F;
-    measure(state, threads, 2.0 * shape.m * shape.n * shape.k, roof_gflops(threads, bf16_flops), "GFLOPs", "of_roof", [&] {
-        const auto run = [&](auto* out, const float* before) {
-            product.run(pool_of(threads), left.data(), right.data(), &scale, &scale, out, before, workspace.get());
+    const std::vector<Bf16> wide_left(left.begin(), left.end()), wide_right(right.begin(), right.end());
+    const std::vector<float> of_a(static_cast<size_t>(shape.m * shape.k / 32 + 1), 0.5F),
+        of_b(static_cast<size_t>(shape.n * shape.k / 32 + 1), 0.5F);
+    ThreadPool& pool = pool_of(threads);
+    const float* const before = adds ? c.get() : nullptr;
+    auto* const narrow = reinterpret_cast<Bf16*>(c.get());
+    const auto run = [&] {
+        const auto to = [&](auto* out) {
+            product.run(pool, left.data(), right.data(), of_a.data(), of_b.data(), out, before, workspace.get());
         };
-        if (state.range(3) == kWeightGradient) run(c.get(), c.get());
-        else run(reinterpret_cast<Bf16*>(c.get()), nullptr);
-    });
+        if (result == Matmul::Result::f32) to(c.get());
+        else to(narrow);
+    };
+    const auto run_wide = [&] {
+        if (is_float) wide.run(pool, a.get(), b.get(), c.get(), before, workspace.get());
+        else if (adds) wide.run(pool, wide_left.data(), wide_right.data(), c.get(), before, workspace.get());
+        else wide.run(pool, wide_left.data(), wide_right.data(), narrow, nullptr, workspace.get());
+    };
+    measure_in_turns(state, 2.0 * shape.m * shape.n * shape.k, "GFLOPs", "of_wide", 1, run, run_wide);
     const char* const name = kernel == MatmulKernel::amx ? "amx " : kernel == MatmulKernel::bf16_dot ? "dot " : "packed ";
-    state.SetLabel(std::string(name) + kPassNames[state.range(3)]);
+    state.SetLabel(std::string(name) + kScalesNames[scales] + kPassNames[state.range(3)]);
 }
 
 void matmul_args(benchmark::internal::Benchmark* bench, const std::vector<MatmulKernel>& kernels) {
@@ -212,7 +275,12 @@ BENCHMARK(matmul)->Apply([](auto* bench) {
                  }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 BENCHMARK(matmul_float8)
     ->Apply([](auto* bench) {
-        matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
+        for (int64_t size : {512, 1024, 2048, 4096})
+            for (int pass : {kForward, kInputGradient, kWeightGradient})
+                for (MatmulKernel kernel : {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx})
+                    for (int scales : {kOfOperands, kOfRows, kOfMx, kOfBlocks})
+                        for (int threads : {1, 2})
+                            bench->Args({size, size, size, pass, static_cast<int>(kernel), scales, threads});
     }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 BENCHMARK(matmul_bf16)
     ->Apply([](auto* bench) {
@@ -524,7 +592,7 @@ void floats_to_float8(benchmark::State& state) {
     constexpr int64_t kCount = 32 << 20;
     const std::vector<Bf16> x(kCount, Bf16(0.3F));
     std::vector<F8E4M3> q(kCount);
-    measure_bytes(state, threads, 3.0 * kCount, [&] {
+    measure_bytes_beside_copy(state, threads, 3.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount, all, thread, 16);
             run_to_float8(mine.count(), x.data() + mine.begin, 100.0F, q.data() + mine.begin);
@@ -538,7 +606,7 @@ void floats_to_blocks(benchmark::State& state) {
     const std::vector<Bf16> x(kCount, Bf16(0.3F));
     std::vector<F8E4M3> q(kCount);
     std::vector<E8M0> s(kCount / kBlock);
-    measure_bytes(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+    measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount / kBlock, all, thread, kTogether);
             for (int64_t b = mine.begin; b < mine.end; b += kTogether) {
@@ -558,7 +626,7 @@ void columns_to_blocks(benchmark::State& state) {
     const std::vector<Bf16> x(kCount, Bf16(0.3F));
     std::vector<F8E4M3> q(kCount);
     std::vector<E8M0> s(kCount / kBlock);
-    measure_bytes(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+    measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount / kBlock, all, thread, kTogether);
             for (int64_t i = mine.begin; i < mine.end; i += kTogether) {
@@ -577,7 +645,7 @@ void largest_size_of_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
     const std::vector<Bf16> x(kCount, Bf16(0.3F));
-    measure_bytes(state, threads, 2.0 * kCount, [&] {
+    measure_bytes_beside_copy(state, threads, 2.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount, all, thread, 16);
             benchmark::DoNotOptimize(largest_size(mine.count(), x.data() + mine.begin));
@@ -649,8 +717,11 @@ BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 int main(int argc, char** argv) {
     using namespace lockstep::kernels::cpu;
     benchmark::Initialize(&argc, argv);
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (argc > 1 && std::string(argv[1]) == name(isa)) use_isa(isa);
+    }
     std::printf("instruction set %s; roofs %.1f / %.1f GFLOP/s, of bfloat16 %.1f / %.1f, copy %.1f / %.1f GB/s (1 / 2 threads)\n",
-                name(detect_isa()), roof_gflops(1), roof_gflops(2), roof_gflops(1, bf16_flops), roof_gflops(2, bf16_flops),
+                name(isa()), roof_gflops(1), roof_gflops(2), roof_gflops(1, bf16_flops), roof_gflops(2, bf16_flops),
                 copy_gbytes(1), copy_gbytes(2));
     benchmark::RunSpecifiedBenchmarks();
     return 0;

@@ -70,8 +70,8 @@ void expect_codes(const char* isa, bool is_scaled) {
     for (size_t i = 0; i < q.size(); ++i) q[i].bits = static_cast<uint8_t>(i * 7);
     for (size_t i = 0; i < q.size() && is_scaled; ++i)
         scales[i] = i % 50 == 0 ? NAN : std::ldexp(1.0F, static_cast<int>(i % 220) - 108);
-    if (is_scaled) scaled_codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), scales.data(), x.data());
-    else codes_to_bf16(static_cast<int64_t>(q.size()), q.data(), x.data());
+    if (is_scaled) columns_from_float8(static_cast<int64_t>(q.size()), q.data(), scales.data(), x.data());
+    else run_from_float8(static_cast<int64_t>(q.size()), q.data(), 1.0F, x.data());
     for (size_t i = 0; i < q.size(); ++i) {
         const auto want = static_cast<float>(q[i]) * scales[i], got = static_cast<float>(x[i]);
         if (std::isnan(want)) EXPECT_TRUE(std::isnan(got)) << isa << " " << i;
@@ -279,6 +279,66 @@ TEST(CpuFloat8, ProductsAreThoseInDoubleWithEqualBitsForAllThreads) {
                         if (m * n < 10000) expect_product<Bf16>(rng, s, kernel, of_a, of_b, false);
                         if (m * n < 10000) expect_product<F16>(rng, s, kernel, of_a, of_b, false);
                         ++turn;
+                    }
+                }
+            }
+        }
+    });
+}
+
+// Times the unit matrix: every code, on either side, along K and across it, with scales of blocks of K that are powers of two or
+// with one scale.
+template <class Q>
+void expect_codes_in_product(MatmulKernel kernel, Transpose ta, Transpose tb, bool is_left, bool has_blocks) {
+    constexpr int64_t kCount = 70, kDepth = 96;
+    MatmulShape s;
+    s.m = is_left ? kCount : kDepth, s.n = is_left ? kDepth : kCount, s.k = kDepth, s.transpose_a = ta, s.transpose_b = tb;
+    const Dtype type = Q::kHasInfinity ? Dtype::F8E5M2 : Dtype::F8E4M3;
+    const ScaledFactor codes = factor(type, kCount, kDepth, {true, true, has_blocks ? 32 : 0});
+    const ScaledFactor unit = factor(type, kDepth, kDepth, {false, true, 0});
+    const bool is_along_k = is_left ? ta == Transpose::no : tb == Transpose::yes;
+    std::vector<Q> q(kCount * kDepth), one(kDepth * kDepth, Q(0.0F));
+    std::vector<float> scales(static_cast<size_t>(codes.outer.back() + codes.inner.back() + 1)), c(kCount * kDepth, NAN);
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = std::ldexp(1.0F, static_cast<int>(i * 5 % 200) - 100);
+    for (int64_t k = 0; k < kDepth; ++k) one[static_cast<size_t>(k * kDepth + k)] = Q(1.0F);
+    const auto at = [&](int64_t i, int64_t k) -> Q& {
+        return q[static_cast<size_t>(is_along_k ? i * kDepth + k : k * kCount + i)];
+    };
+    for (int64_t i = 0; i < kCount; ++i) {
+        for (int64_t k = 0; k < kDepth; ++k) {
+            Q& code = at(i, k);
+            code.bits = static_cast<uint8_t>((i * kDepth + k) * 7);
+            if (!std::isfinite(static_cast<float>(code))) code = Q(0.0F);  // it would be in the sums of a row
+        }
+    }
+    constexpr int64_t kNan = 41;
+    at(kNan, 50) = Q(NAN);
+    const ScaledMatmul product(s, is_left ? codes : unit, is_left ? unit : codes, 1, kernel);
+    ThreadPool pool(1);
+    AlignedBytes workspace(product.workspace_bytes());
+    const float of_unit = 1;
+    if (is_left) product.run(pool, q.data(), one.data(), scales.data(), &of_unit, c.data(), nullptr, workspace.data.get());
+    else product.run(pool, one.data(), q.data(), &of_unit, scales.data(), c.data(), nullptr, workspace.data.get());
+    for (int64_t i = 0; i < kCount; ++i) {
+        for (int64_t k = 0; k < kDepth; ++k) {
+            const float got = c[static_cast<size_t>(is_left ? i * kDepth + k : k * kCount + i)];
+            const auto scale = static_cast<size_t>(codes.outer[static_cast<size_t>(i)] + codes.inner[static_cast<size_t>(k)]);
+            if (i == kNan) ASSERT_TRUE(std::isnan(got)) << k;
+            else ASSERT_EQ(got, static_cast<float>(at(i, k)) * scales[scale]) << i << " " << k;
+        }
+    }
+}
+
+TEST(CpuFloat8, ProductsKeepEveryCode) {
+    on_every_isa([](const char* isa) {
+        SCOPED_TRACE(isa);
+        for (const MatmulKernel kernel : {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx}) {
+            if (kernel == MatmulKernel::amx && !has_amx()) continue;
+            for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+                for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+                    for (const int which : {0, 1, 2, 3}) {
+                        expect_codes_in_product<F8E4M3>(kernel, ta, tb, which % 2 == 0, which < 2);
+                        expect_codes_in_product<F8E5M2>(kernel, ta, tb, which % 2 == 0, which < 2);
                     }
                 }
             }

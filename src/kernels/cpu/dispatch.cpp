@@ -21,6 +21,7 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/scaled_matmul_blocks.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -177,17 +178,25 @@ std::string instruction_sets() {
 #if defined(LOCKSTEP_HAS_AVX512)
 namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
-}
+extern const ScaledMatmuls packed_scaled_matmul;
+}  // namespace avx512bf16
 namespace amx {
 extern const Bf16Matmuls packed_matmul;
-}
+extern const ScaledMatmulKernel packed_scaled_matmul;
+}  // namespace amx
 PackedMatmuls pick(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
     PackedMatmuls table = has_bf16_dot() ? avx512bf16::packed_matmul : pick<PackedMatmuls>(avx512, avx2, baseline);
     table.amx = amx::packed_matmul;
     return table;
 }
+ScaledMatmuls pick(const ScaledMatmuls& avx512, const ScaledMatmuls& avx2, const ScaledMatmuls& baseline) {
+    ScaledMatmuls table = has_bf16_dot() ? avx512bf16::packed_scaled_matmul : pick<ScaledMatmuls>(avx512, avx2, baseline);
+    table.amx = amx::packed_scaled_matmul;
+    return table;
+}
 #endif
 LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
+LOCKSTEP_KERNELS(ScaledMatmuls, packed_scaled_matmul)
 #if defined(LOCKSTEP_HAS_AVX512)
 namespace amx {
 extern const Typed<Attention> attention;
@@ -259,8 +268,5 @@ LOCKSTEP_KERNELS(TypedFloat8<ColumnsToFloat8>, columns_to_float8)
 LOCKSTEP_KERNELS(TypedFloat8<BlocksToFloat8>, blocks_to_float8)
 LOCKSTEP_KERNELS(TypedFloat8<RunFromFloat8>, run_from_float8)
 LOCKSTEP_KERNELS(TypedFloat8<ColumnsFromFloat8>, columns_from_float8)
-LOCKSTEP_KERNELS(TypedCodesToBf16, codes_to_bf16)
-LOCKSTEP_KERNELS(TypedScaledCodesToBf16, scaled_codes_to_bf16)
-LOCKSTEP_KERNELS(Typed<ScaleSums>, scale_sums)
 
 }  // namespace lockstep::kernels::cpu

@@ -1,5 +1,5 @@
-// Elements that have one scale, or one each, between floats and float8 (base/float8.h), and rows of a product that get their
-// scales. Each works on one thread. T: how floats are stored; Q: F8E4M3, F8E5M2.
+// Elements that have one scale, or one each, between floats and float8 (base/float8.h). Each works on one thread. T: how floats
+// are stored; Q: F8E4M3, F8E5M2.
 #pragma once
 
 #include <cstdint>
@@ -52,21 +52,5 @@ extern TypedFloat8<RunFromFloat8> run_from_float8;
 template <class T, class Q>
 using ColumnsFromFloat8 = void(int64_t n, const Q* q, const float* scales, T* x);
 extern TypedFloat8<ColumnsFromFloat8> columns_from_float8;
-
-// x = q, which is exact.
-template <class Q>
-using CodesToBf16 = void(int64_t n, const Q* q, Bf16* x);
-using TypedCodesToBf16 = CopiesOfOne<CodesToBf16, F8E4M3, F8E5M2>;
-extern TypedCodesToBf16 codes_to_bf16;
-// x = q scale of powers of two, a scale for each element: exact down to 2^-126.
-template <class Q>
-using ScaledCodesToBf16 = void(int64_t n, const Q* q, const float* scales, Bf16* x);
-using TypedScaledCodesToBf16 = CopiesOfOne<ScaledCodesToBf16, F8E4M3, F8E5M2>;
-extern TypedScaledCodesToBf16 scaled_codes_to_bf16;
-
-// out = sums of_row of_columns, or before + the same; before, where given, may be out.
-template <class T>
-using ScaleSums = void(int64_t n, const float* sums, float of_row, const float* of_columns, const float* before, T* out);
-extern Typed<ScaleSums> scale_sums;
 
 }  // namespace lockstep::kernels::cpu

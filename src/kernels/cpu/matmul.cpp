@@ -78,40 +78,49 @@ int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result 
 // Not measured with AVX-512.
 MatmulKernel default_matmul_kernel(const MatmulShape&) { return MatmulKernel::packed; }
 
+Range MatmulParts::rows_of(const MatmulShape& s, int thread) const { return split(s.m, rows, thread / columns, kRowUnit); }
+Range MatmulParts::columns_of(const MatmulShape& s, int thread) const {
+    return split(s.n, columns, thread % columns, kColumnUnit);
+}
+
+// The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
+MatmulParts matmul_parts(const MatmulShape& shape, int threads) {
+    ensure(threads >= 1, "Matmul: threads must be at least 1");
+    MatmulParts out;
+    int64_t least = -1;
+    for (int rows = 1; rows <= threads; ++rows) {
+        if (threads % rows != 0) continue;
+        const MatmulParts some{rows, threads / rows};
+        const int64_t perimeter = some.rows_of(shape, 0).count() + some.columns_of(shape, 0).count();
+        if (least >= 0 && perimeter >= least) continue;
+        least = perimeter, out = some;
+    }
+    return out;
+}
+
 Matmul::Matmul(const MatmulShape& shape, int threads, Result result)
     : Matmul(shape, threads, default_matmul_kernel(shape), result) {}
 
 Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result)
-    : shape_(with_leading_dimensions(shape)), kernel_(kernel), result_(result) {
-    ensure(threads >= 1, "Matmul: threads must be at least 1");
-    // The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
-    int64_t least = -1;
-    for (int rows = 1; rows <= threads; ++rows) {
-        if (threads % rows != 0) continue;
-        const int columns = threads / rows;
-        const int64_t perimeter = split(shape_.m, rows, 0, kRowUnit).count() + split(shape_.n, columns, 0, kColumnUnit).count();
-        if (least >= 0 && perimeter >= least) continue;
-        least = perimeter, row_parts_ = rows, column_parts_ = columns;
-    }
-}
+    : shape_(with_leading_dimensions(shape)), kernel_(kernel), result_(result), parts_(matmul_parts(shape, threads)) {}
 
 int64_t Matmul::workspace_bytes() const {
     if (kernel_ == MatmulKernel::onednn) return 0;
     int64_t most = 0;  // not always that of the largest part: its blocks may be more and smaller
-    for (int r = 0; r < row_parts_; ++r)
-        for (int c = 0; c < column_parts_; ++c) {
-            const MatmulShape part = part_shape(shape_, split(shape_.m, row_parts_, r, kRowUnit).count(),
-                                                split(shape_.n, column_parts_, c, kColumnUnit).count());
-            most = std::max(most, packed_matmul_workspace_floats(part, result_, kernel_));
-        }
-    return row_parts_ * column_parts_ * most * 4;
+    for (int thread = 0; thread < parts_.rows * parts_.columns; ++thread) {
+        const MatmulShape part =
+            part_shape(shape_, parts_.rows_of(shape_, thread).count(), parts_.columns_of(shape_, thread).count());
+        most = std::max(most, packed_matmul_workspace_floats(part, result_, kernel_));
+    }
+    return parts_.rows * parts_.columns * most * 4;
 }
 
 template <class In, class Out>
 void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::type_identity_t<Out>* before,
                  void* workspace) const {
     constexpr bool kIsFloat = std::is_same_v<In, float>;
-    ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
+    ensure(pool.threads() == parts_.rows * parts_.columns,
+           "Matmul::run: the pool has another number of threads than prepared for");
     ensure(std::is_same_v<Out, float> || (result_ == Result::narrow && !before), "Matmul::run: not prepared for a narrow result");
     ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds only to what is in C");
@@ -122,8 +131,7 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
     pool.parallel([&](int thread, int) {
-        const Range rows = split(s.m, row_parts_, thread / column_parts_, kRowUnit);
-        const Range columns = split(s.n, column_parts_, thread % column_parts_, kColumnUnit);
+        const Range rows = parts_.rows_of(s, thread), columns = parts_.columns_of(s, thread);
         if (rows.count() == 0 || columns.count() == 0) return;
         const MatmulShape part = part_shape(s, rows.count(), columns.count());
         const In* part_a = a + rows.begin * (s.transpose_a == Transpose::yes ? 1 : s.lda);

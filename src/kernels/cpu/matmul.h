@@ -33,6 +33,14 @@ struct MatmulShape {
 // The kernel for a shape where no table says otherwise: a static rule, with its measurements in matmul.cpp.
 MatmulKernel default_matmul_kernel(const MatmulShape& shape);
 
+// How threads share C: thread t computes part t / columns of the rows, part t % columns of the columns.
+struct MatmulParts {
+    int rows = 1, columns = 1;
+    Range rows_of(const MatmulShape& shape, int thread) const;
+    Range columns_of(const MatmulShape& shape, int thread) const;
+};
+MatmulParts matmul_parts(const MatmulShape& shape, int threads);
+
 class Matmul {
 public:
     enum class Result { f32, narrow };
@@ -53,8 +61,7 @@ private:
     MatmulShape shape_;
     MatmulKernel kernel_;
     Result result_;
-    // How threads share C: thread t computes row part t / column_parts_, column part t % column_parts_.
-    int row_parts_ = 1, column_parts_ = 1;
+    MatmulParts parts_;
 };
 
 // One thread's product by the packed kernel; leading dimensions must be given. For Matmul and its tests.

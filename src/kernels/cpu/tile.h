@@ -12,24 +12,45 @@ namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 enum class Write { replace, add };
 
-// c = sums, or partial + sums; partial may be c. partial, c: [Rows, kTileColumns].
-template <int Rows, class Out>
-LOCKSTEP_INLINE void finish_tile(Vec (&sums)[Rows][2], const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
+// What sums are multiplied by: of each row and column of a tile.
+struct SumScales {
+    const float *rows, *columns;
+};
+
+template <int Rows>
+LOCKSTEP_INLINE void scale_sums(Vec (&sums)[Rows][2], SumScales by) {
+    const Vec left = load(by.columns), right = load(by.columns + kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-        if (partial) {
+        sums[i][0] = sums[i][0] * by.rows[i] * left;
+        sums[i][1] = sums[i][1] * by.rows[i] * right;
+    }
+}
+
+// c = sums, or partial + sums; partial may be c. partial, c: [Rows, kTileColumns]. Sums are scaled first where there are scales.
+// Their products are rounded before the sum, for every number of rows: compilers make no fma across the branch.
+template <int Rows, class Out, class... Scales>
+LOCKSTEP_INLINE void finish_tile(Vec (&sums)[Rows][2], const float* partial, int64_t partial_stride, Out* c, int64_t c_stride,
+                                 Scales... scales) {
+    (scale_sums<Rows>(sums, scales), ...);
+    if (partial) {
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
             sums[i][0] += load(partial + i * partial_stride);
             sums[i][1] += load(partial + i * partial_stride + kLanes);
         }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
         store(c + i * c_stride, sums[i][0]);
         store(c + i * c_stride + kLanes, sums[i][1]);
     }
 }
 
 // Sums over k, finished. a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns].
-template <int Rows, class Out>
+template <int Rows, class Out, class... Scales>
 __attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
-                                    const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
+                                    const float* partial, int64_t partial_stride, Out* c, int64_t c_stride, Scales... scales) {
     Vec sums[Rows][2];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
@@ -49,19 +70,19 @@ __attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride,
         a += a_stride;
         b += b_stride;
     }
-    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride);
+    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride, scales...);
 }
 
-template <class Out>
-using Tile = void(int64_t, const float*, int64_t, const float*, int64_t, const float*, int64_t, Out*, int64_t);
+template <class Out, class... Scales>
+using Tile = void(int64_t, const float*, int64_t, const float*, int64_t, const float*, int64_t, Out*, int64_t, Scales...);
 
-template <class Out, size_t... I>
-constexpr std::array<Tile<Out>*, sizeof...(I)> tiles(std::index_sequence<I...>) {
-    return {&tile<static_cast<int>(I) + 1, Out>...};
+template <class Out, class... Scales, size_t... I>
+constexpr std::array<Tile<Out, Scales...>*, sizeof...(I)> tiles(std::index_sequence<I...>) {
+    return {&tile<static_cast<int>(I) + 1, Out, Scales...>...};
 }
-template <class Out>
-inline constexpr std::array<Tile<Out>*, kTileRows> kTiles =
-    tiles<Out>(std::make_index_sequence<kTileRows>());  // kTiles<Out>[rows - 1]
+template <class Out, class... Scales>
+inline constexpr std::array<Tile<Out, Scales...>*, kTileRows> kTiles =
+    tiles<Out, Scales...>(std::make_index_sequence<kTileRows>());  // kTiles<Out>[rows - 1]
 
 // Two neighbours along the sum, as the bfloat16 dot product of a processor takes them.
 struct Bf16Pair {
@@ -80,6 +101,10 @@ LOCKSTEP_INLINE Vec dot(Vec sum, BitVec x, BitVec y) {
     return sum + low(x) * low(y) + high(x) * high(y);
 #endif
 }
+// Values that are exact in bfloat16.
+LOCKSTEP_INLINE Vec pair_of(Vec low, Vec high) {
+    return reinterpret_cast<Vec>(reinterpret_cast<BitVec>(low) >> 16 | reinterpret_cast<BitVec>(high));
+}
 LOCKSTEP_INLINE BitVec load_pairs(const Bf16Pair* p) {
     BitVec v;
     __builtin_memcpy(&v, p, sizeof v);
@@ -92,9 +117,9 @@ LOCKSTEP_INLINE BitVec splat_pair(const Bf16Pair* p) {
 }
 
 // As `tile`, of packed pairs: a: [steps, kTileRows]; b: [steps, kTileColumns].
-template <int Rows, class Out>
+template <int Rows, class Out, class... Scales>
 __attribute__((noinline)) void pair_tile(int64_t steps, const Bf16Pair* a, const Bf16Pair* b, const float* partial,
-                                         int64_t partial_stride, Out* c, int64_t c_stride) {
+                                         int64_t partial_stride, Out* c, int64_t c_stride, Scales... scales) {
     Vec sums[Rows][2];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) sums[i][0] = sums[i][1] = Vec{};
@@ -110,18 +135,19 @@ __attribute__((noinline)) void pair_tile(int64_t steps, const Bf16Pair* a, const
         a += kTileRows;
         b += kTileColumns;
     }
-    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride);
+    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride, scales...);
 }
 
-template <class Out>
-using PairTile = void(int64_t, const Bf16Pair*, const Bf16Pair*, const float*, int64_t, Out*, int64_t);
+template <class Out, class... Scales>
+using PairTile = void(int64_t, const Bf16Pair*, const Bf16Pair*, const float*, int64_t, Out*, int64_t, Scales...);
 
-template <class Out, size_t... I>
-constexpr std::array<PairTile<Out>*, sizeof...(I)> pair_tiles(std::index_sequence<I...>) {
-    return {&pair_tile<static_cast<int>(I) + 1, Out>...};
+template <class Out, class... Scales, size_t... I>
+constexpr std::array<PairTile<Out, Scales...>*, sizeof...(I)> pair_tiles(std::index_sequence<I...>) {
+    return {&pair_tile<static_cast<int>(I) + 1, Out, Scales...>...};
 }
-template <class Out>
-inline constexpr std::array<PairTile<Out>*, kTileRows> kPairTiles = pair_tiles<Out>(std::make_index_sequence<kTileRows>());
+template <class Out, class... Scales>
+inline constexpr std::array<PairTile<Out, Scales...>*, kTileRows> kPairTiles =
+    pair_tiles<Out, Scales...>(std::make_index_sequence<kTileRows>());
 
 // c: [m, n], n a multiple of kTileColumns; a: [k, m]; b: [k, n].
 inline void block_product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,

@@ -322,7 +322,8 @@ struct ScaledEinsum {
     }
     static cpu::ScaledMatmul product(const KernelContext& c, const ops::MatmulShape& s) {
         const size_t a = s.swapped ? 1 : 0, b = 1 - a;
-        return {matmul_shape(s), scaled_factor(c, a), scaled_factor(c, b), c.threads, kernel};
+        const auto result = std::is_same_v<Out, float> ? cpu::Matmul::Result::f32 : cpu::Matmul::Result::narrow;
+        return {matmul_shape(s), scaled_factor(c, a), scaled_factor(c, b), c.threads, kernel, result};
     }
     static int64_t workspace_bytes(const KernelContext& c) {
         ops::MatmulShape shape;
