@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 
-OF_TABLE = ("label", "published", "memory_gib", "missing", "recipe")
+OF_TABLE = ("label", "published", "memory_gib", "recipe")
 
 
 def plan(lockstep, recipe, keys):
@@ -72,10 +72,6 @@ def table_lines(table, lockstep):
         if first_published is None:
             first_published = published
         published_gain = gain(published, first_published) if published and first_published != published and not scaling else ""
-        if "missing" in row:
-            cells = [shown, f"not yet: {row['missing']}", "", published_gain, f"{memory}, " if memory else ""]
-            lines.append(f"| {row['label']} | " + " | ".join(c.strip() for c in cells) + " |")
-            continue
         keys = dict(table.get("keys", {}))
         keys.update({k: v for k, v in row.items() if k not in OF_TABLE})
         p = plan(lockstep, row.get("recipe", table.get("recipe")), keys)
@@ -102,13 +98,10 @@ def main():
         more, of_table = table_lines(table, lockstep)
         lines += more
         errors += of_table
-    missing = sum("missing" in row for table in data["tables"] for row in table["rows"])
     head = ["| published values | planned | mean error | largest |", "|---|---|---|---|"]
     for kind in ["all", *dict.fromkeys(kind for kind, _ in errors)]:
         own = [e for k, e in errors if kind in ("all", k)]
         head.append(f"| {kind} | {len(own)} | {100 * sum(own) / len(own):.1f} % | {100 * max(own):.1f} % |")
-    if missing:
-        head += ["", f"{missing} rows wait for techniques that Lockstep does not have yet."]
     with open(page) as f:
         text = f.read()
     begin, end = "<!-- begin tables -->", "<!-- end tables -->"

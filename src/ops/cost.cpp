@@ -180,6 +180,12 @@ double product_share(const CostTable& table, const KernelRate& rate, const CostK
     return share;
 }
 
+// Of a product's factors, those whose innermost dim is not the one that is summed over.
+double turned_elements(const CostKey& key) {
+    if (key.variant.empty()) return 0;
+    return key.sizes[2] * ((key.variant[0] == 't' ? key.sizes[0] : 0) + (key.variant[1] == 'n' ? key.sizes[1] : 0));
+}
+
 double bandwidth_share(const CostTable& table, const KernelRate& rate) {
     return rate.bandwidth > 0 ? rate.bandwidth : table.bandwidth_efficiency;
 }
@@ -200,7 +206,8 @@ double rated_s(const CostTable& table, const CostKey& key) {
     const double scores_s = rate.score_bytes > 0 && key.sizes.size() == 4 && bytes_per_s > 0
                                 ? rate.score_bytes * key.sizes[0] * key.sizes[1] * key.sizes[2] / bytes_per_s
                                 : 0;
-    return table.op_overhead_s + std::max(product_s, copy_s) + scores_s;
+    const double turn_s = rate.turned_bytes > 0 && bytes_per_s > 0 ? rate.turned_bytes * turned_elements(key) / bytes_per_s : 0;
+    return table.op_overhead_s + std::max(product_s, copy_s) + scores_s + turn_s;
 }
 
 double price_of(const CostTable& table, double distance_bytes, int threads, double ranks) {

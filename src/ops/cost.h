@@ -67,9 +67,10 @@ struct KernelRate {
     // the power of wave_exponent is the share of the rate; where n or k is no multiple of aligned_to, also `unaligned`.
     std::vector<Tile> tiles;
     double wave_exponent = 1, aligned_to = 0, unaligned = 1;
-    double flops = 1;        // executed, over the op's
-    double traffic = 1;      // bytes moved, over operands and results
-    double score_bytes = 0;  // moved per query, key and head of attention, after its products
+    double flops = 1;         // executed, over the op's
+    double traffic = 1;       // bytes moved, over operands and results
+    double score_bytes = 0;   // moved per query, key and head of attention, after its products
+    double turned_bytes = 0;  // moved, before a product, per element of a factor whose innermost dim is not summed over
 };
 // By op and kernel; no kernel: any that is not named.
 using KernelRates = std::map<std::pair<std::string, std::string>, KernelRate>;

@@ -90,6 +90,10 @@ inline constexpr Field<ops::KernelRate> kRateFactors[] = {
     field<&ops::KernelRate::traffic>("traffic", "bytes moved, over operands and results", kRateFactor, Printed::UnlessDefault),
     field<&ops::KernelRate::score_bytes>("score_bytes", "bytes moved for each query, key and head of attention", from_to(0, 1000),
                                          Printed::UnlessDefault),
+    field<&ops::KernelRate::turned_bytes>(
+        "turned_bytes",
+        "bytes moved for each element of a product's factor that must be copied first, as its innermost dim is not summed over",
+        from_to(0, 1000), Printed::UnlessDefault),
 };
 
 }  // namespace lockstep::sim

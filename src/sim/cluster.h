@@ -94,6 +94,9 @@ struct Stack {
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
     bool whole_recompute = false;  // a recomputed layer runs to its end, although its last product is not needed
+    bool copies_blocks = false;    // what is gathered along another than the first dim is copied then; a sum to scatter, before
+    bool repeats_keys = false;     // a key head is there for each of its query heads, also where context ranks exchange keys
+    bool casts_gathered = false;   // float8 by rows: values are gathered over tensor-parallel ranks first, and then cast
     std::string attention;         // the generation of its attention kernels, of those that [[attention]] knows; empty: not said
     double group_bytes_per_s = 0;  // the most that one collective between hosts gets; 0: no limit
     StackMemory memory;

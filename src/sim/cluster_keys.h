@@ -181,6 +181,12 @@ inline constexpr Field<Stack> kStack[] = {
     field<&Stack::split_sends>("split_sends", "tensor-parallel ranks that hold the same activations send a part each"),
     field<&Stack::whole_recompute>("whole_recompute",
                                    "a recomputed layer runs to its end, although its last product is not needed"),
+    field<&Stack::copies_blocks>(
+        "copies_blocks",
+        "activations that are gathered or scattered along another than their first dim are copied for it once, by each rank"),
+    field<&Stack::repeats_keys>("repeats_keys", "context ranks exchange keys and values once for each query head"),
+    field<&Stack::casts_gathered>("casts_gathered",
+                                  "float8 by rows: tensor-parallel ranks gather values in 16 bits, and each casts all of them"),
     field<&Stack::whole_logits>("whole_logits", "the loss is not computed in chunks"),
     field<&Stack::attention>("attention",
                              "generation of its attention kernels; [[attention]] of the chip's files has their rates",

@@ -12,6 +12,7 @@
 #include "base/round.h"
 #include "ir/timeline.h"
 #include "ops/algorithms.h"
+#include "sim/their_ops.h"
 
 namespace lockstep::sim {
 namespace {
@@ -126,7 +127,8 @@ public:
           rank_threads_(rank_threads),
           group_(group),
           topology_(topology_of(c, p.mesh.world_ranks())),
-          groups_(p, topology_) {
+          groups_(p, topology_),
+          their_ops_(p, c.stack) {
         asked_.resize(p.routines.size()), is_called_.resize(p.routines.size());
         for (const ir::Call& call : entry.calls) {
             const auto i = static_cast<size_t>(call.routine);
@@ -219,8 +221,15 @@ private:
             if (!is_collective) {
                 key = ops::cost_key(p_.mesh, r, op, threads);
                 if (stack.merged_products) merge(key, r, i);
+                const double elements = their_ops_.elements(r, op);
+                key.sizes[0] *= elements, key.bytes *= elements, key.flops *= elements;
             }
-            out.push_back({static_cast<int>(i), is_collective, is_collective ? exchange(r, op, stack) : add_key(std::move(key))});
+            const Item item{static_cast<int>(i), is_collective, is_collective ? exchange(r, op, stack) : add_key(std::move(key))};
+            ops::CostKey copied = is_collective ? their_ops_.copied(r, op) : ops::CostKey{};
+            const bool copies = copied.bytes > 0, is_sum = ir::is_collective(op, mesh::Collective::ReduceScatter);
+            if (!copies || !is_sum) out.push_back(item);
+            if (copies) out.push_back({item.op, false, add_key(std::move(copied))});
+            if (copies && is_sum) out.push_back(item);
         }
         return out;
     }
@@ -305,12 +314,16 @@ private:
         const auto count = static_cast<int64_t>(members.ranks.size());
         Exchange out{&r, &op, group_(op), 0, {}, 1};
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-            out.traffic.add(kind, count, ops::block_bytes(p_.mesh, r, op, i) / holders(r, op, i, stack));
+            out.traffic.add(kind, count, ops::block_bytes(p_.mesh, r, op, i) * sent(r, op, i) / holders(r, op, i, stack));
         if (r.kind == ir::RoutineKind::Update) out.broadcasts = broadcasts(count);
         out.members = static_cast<size_t>(std::find(members_.begin(), members_.end(), members) - members_.begin());
         if (out.members == members_.size()) members_.push_back(std::move(members));
         exchanges_.push_back(std::move(out));
         return exchanges_.size() - 1;
+    }
+
+    double sent(const ir::Routine& r, const ir::Op& op, size_t i) const {
+        return their_ops_.sent(r, op, i < op.in.size() ? op.in[i] : op.out[i]);
     }
 
     Segment segment_of(const Prices& prices, const Exchange& e) const {
@@ -388,6 +401,7 @@ private:
     const GroupOf group_;
     const mesh::Topology topology_;
     mutable ops::PlacedGroups groups_;
+    const TheirOps their_ops_;
     std::vector<Asked> asked_;  // by routine
     std::vector<bool> is_called_;
     std::vector<ops::CostKey> keys_;                                   // of ops, each once

@@ -57,6 +57,22 @@ TEST(DeviceRates, UnalignedProductsAreSlower) {
     EXPECT_NEAR(ops::rated_s(table_with(rate), product(100, 129, 64)) / aligned, 2 * 129.0 / 128, 1e-9);
 }
 
+TEST(DeviceRates, FactorsThatAreNotSummedAlongTheirRowsAreCopiedFirst) {
+    ops::KernelRate rate;
+    const auto turned_s = [&](const char* variant) {
+        ops::CostKey key = product(100, 200, 300);
+        key.variant = variant;
+        rate.turned_bytes = 0;
+        const double as_is = ops::rated_s(table_with(rate), key);
+        rate.turned_bytes = 2;
+        return ops::rated_s(table_with(rate), key) - as_is;
+    };
+    EXPECT_EQ(turned_s("nt"), 0);
+    EXPECT_NEAR(turned_s("tt"), 2 * 100 * 300 / 1e12, 1e-15);
+    EXPECT_NEAR(turned_s("nn"), 2 * 200 * 300 / 1e12, 1e-15);
+    EXPECT_NEAR(turned_s("tn"), 2 * (100 + 200) * 300 / 1e12, 1e-15);
+}
+
 TEST(DeviceRates, UnfusedAttentionMovesItsScores) {
     ops::KernelRate rate;
     rate.of_products = 0.5, rate.flops = 2, rate.score_bytes = 13;
@@ -153,13 +169,12 @@ TEST(DeviceEngine, OpsAreSlowerBesideACollective) {
 
 // A small model on devices, with a stack.
 double planned_s(const std::string& keys, const std::function<void(sim::Cluster&)>& change = {},
-                 const std::string& flavor = "debugmodel") {
-    compile::Recipe recipe =
-        compile::Recipe::from_text("[model]\nflavor = \"" + flavor +
-                                       "\"\nn_layers = 6\n[training]\nseq_len = 256\ndataset = \"synthetic\"\n"
-                                       "mixed_precision_param = \"bfloat16\"\n" +
-                                       keys,
-                                   "r.toml");
+                 const std::string& flavor = "debugmodel", const std::string& of_model = "") {
+    compile::Recipe recipe = compile::Recipe::from_text("[model]\nflavor = \"" + flavor + "\"\n" + of_model +
+                                                            "n_layers = 6\n[training]\nseq_len = 256\ndataset = \"synthetic\"\n"
+                                                            "mixed_precision_param = \"bfloat16\"\n" +
+                                                            keys,
+                                                        "r.toml");
     sim::Cluster c = sim::read_cluster(LOCKSTEP_SOURCE_DIR "/clusters/h100.toml", "--cluster");
     c.host = {};
     c.peer_access = false;  // collectives of other software take processors
@@ -207,6 +222,25 @@ TEST(Stacks, SoftwareThatDoesMoreTakesLonger) {
         "global_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\ntensor_parallel_degree = 2\n"
         "sequence_parallel = false\npipeline_parallel_microbatch_size = 1\n";
     EXPECT_LT(planned_s(same, [](sim::Cluster& c) { c.stack.split_sends = true; }), planned_s(same));
+}
+
+TEST(Stacks, WhatPyTorchDoesBetweenRanksTakesLonger) {
+    const std::string rows = "local_batch_size = 2\n[parallelism]\ntensor_parallel_degree = 8\n",
+                      context = "local_batch_size = 1\n[parallelism]\ncontext_parallel_degree = 8\n",
+                      data = "local_batch_size = 1\n[parallelism]\ndata_parallel_shard_degree = 8\n",
+                      converted = "converters = [\"float8\"]\n",
+                      by_rows = "[quantize.linear.float8]\nrecipe_name = \"rowwise\"\n";
+    const auto copies = [](sim::Cluster& c) { c.stack.copies_blocks = true; };
+    const auto repeats = [](sim::Cluster& c) { c.stack.repeats_keys = true; };
+    const auto casts = [](sim::Cluster& c) { c.stack.casts_gathered = true; };
+    EXPECT_GT(planned_s(rows, copies, "8B"), planned_s(rows, {}, "8B"));
+    EXPECT_GT(planned_s(context, repeats, "8B"), planned_s(context, {}, "8B"));
+    EXPECT_GT(planned_s(rows + by_rows, casts, "8B", converted), planned_s(rows + by_rows, {}, "8B", converted));
+    // Where no ranks do so.
+    EXPECT_EQ(planned_s(data, copies, "8B"), planned_s(data, {}, "8B"));
+    EXPECT_EQ(planned_s(rows, repeats, "8B"), planned_s(rows, {}, "8B"));
+    EXPECT_EQ(planned_s(rows, casts, "8B", converted), planned_s(rows, {}, "8B", converted)) << "one scale a tensor";
+    EXPECT_EQ(planned_s(data + by_rows, casts, "8B", converted), planned_s(data + by_rows, {}, "8B", converted));
 }
 
 // A generation of kernels has its published rate on each chip, rather than one share of every chip's products.
