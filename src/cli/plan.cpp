@@ -103,7 +103,8 @@ Json slower_json(const planning::Plan& p) {
 
 Json float8_json(const planning::Plan& p) {
     const auto share = planning::float8_share(p);
-    return share ? Json{{"share_of_product_flops", share->flops}, {"casts_s", share->casts_s}} : Json(nullptr);
+    return share ? Json{{"share_of_product_flops", share->flops}, {"casts_s", share->casts_s}, {"has_rate", share->has_rate}}
+                 : Json(nullptr);
 }
 
 // Whether the rate of the op's kernel is one that nobody has measured.
@@ -209,8 +210,10 @@ void print(const planning::Plan& p, size_t ops) {
                100 * p.utilization(compile::flops_model_of_a_rank(p.reports)),
                100 * p.utilization(compile::flops_executed_of_a_rank(p.reports)), p.peak_flops_per_s / 1e12);
     if (const auto float8 = planning::float8_share(p))
-        fmt::print("float8       {:.0f} % of the products' FLOPs; casts and scales take {:.1f} % of the step\n",
-                   100 * float8->flops, 100 * float8->casts_s / step_s);
+        fmt::print("float8       {:.0f} % of the products' FLOPs{}; casts and scales take {:.1f} % of the step\n",
+                   100 * float8->flops,
+                   float8->has_rate ? "" : ", at the rate of bfloat16, as the machine has none of float8 (rates.flops_per_s.f8)",
+                   100 * float8->casts_s / step_s);
     fmt::print("communication exposed {} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
                known(p.simulated.exposed_communication_s), 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);

@@ -76,7 +76,8 @@ void print(const Line& l, int columns) {
     }
 }
 
-int explain(const ExplainArgs& args) {
+int explain(ExplainArgs args) {
+    if (args.key.ends_with(".*")) args.key.resize(args.key.size() - 2);  // as the line of ignored keys names a section
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     bool found = false;
     for (const Line& l : all_keys()) {

@@ -39,6 +39,12 @@ void require_run_in(const std::string& folder) {
                                 folder));
 }
 
+// What a page of a run shows.
+Json with_float8(Json run, const Json& shares) {
+    run["float8"] = shares;
+    return run;
+}
+
 int report_on_one(const ReportArgs& args) {
     const std::string& folder = args.folders[0];
     const bool has_run = report::is_run(folder), pictures = !args.html.empty() || !args.svg.empty();
@@ -51,19 +57,19 @@ int report_on_one(const ReportArgs& args) {
                                     "comm.train_timeout_seconds, or a process falls silent",
                                     folder));
     const Json run = has_run ? report::read_run(folder) : Json();
-    if (PageFile page(args.html, report::Page::Run); page) page.write(run);
+    Json float8 = report::float8_shares_of(folder);
+    if (PageFile page(args.html, report::Page::Run); page) page.write(with_float8(run, float8));
     if (!args.svg.empty()) write_text_file(args.svg, report::loss_picture(run));
     if (args.json) {
         Json out = records.empty() ? Json::object() : report::to_json(records);
         if (has_run) out["run"] = report::summary_of(run);
-        if (Json shares = report::float8_shares_of(folder); !shares.is_null()) out["float8"] = std::move(shares);
+        if (!float8.is_null()) out["float8"] = std::move(float8);
         print_json(out);
         return kDone;
     }
     if (pictures) return kDone;
     if (has_run) fmt::print("{}", report::summary_text(report::summary_of(run)));
-    if (const std::string shares = report::float8_text(report::float8_shares_of(folder)); !shares.empty())
-        fmt::print("\n{}", shares);
+    if (!float8.is_null()) fmt::print("\n{}", report::float8_text(float8));
     if (!records.empty()) {
         if (has_run) fmt::print("\nflight records:\n");
         fmt::print("{}", report::text_of(records, args.ops));
@@ -106,7 +112,8 @@ int watch_run(const ReportArgs& args) {
         const Json run = report::read_run(folder), summary = report::summary_of(run);
         const bool is_new = seen != bytes;
         seen = bytes;
-        if (is_new && !args.html.empty()) write_whole_file(args.html, report::page_of(report::Page::Run, run));
+        if (is_new && !args.html.empty())
+            write_whole_file(args.html, report::page_of(report::Page::Run, with_float8(run, report::float8_shares_of(folder))));
         if (is_new && args.json) print_json(summary);
         const bool ends = report::has_end(summary) || !may_run;
         if (is_new && !args.json && !ends) fmt::print("{}\n", report::progress_text(summary));

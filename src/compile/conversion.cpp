@@ -1,14 +1,17 @@
 #include "compile/conversion.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "compile/recipe.h"
 #include "ir/kinds.h"
 #include "ir/sources.h"
 #include "passes/float8_products.h"
@@ -37,7 +40,8 @@ bool has_whole_blocks(const ir::Parameter& p) {
     return rows && product(p.dims, 0, *rows) % kBlock == 0 && product(p.dims, *rows, p.dims.size()) % kBlock == 0;
 }
 
-// A product of some rows by n columns that sums k elements: torchao's rules, from its measurements on H100.
+// A product of some rows by n columns that sums k elements: torchao's rules, from its measurements on H100. There a weight is
+// [n, k], as in torch.nn.Linear. rule_of_small() says the same.
 bool is_small(Float8::Recipe recipe, int64_t k, int64_t n) {
     if (recipe == Float8::Recipe::Tensorwise) return k <= 4096 && n <= 1024;
     return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
@@ -86,15 +90,17 @@ void mark(Program& p, const std::string& block, const Keys& keys) {
     }
 }
 
+bool is_filtered(const std::string& name, const Float8& float8) {
+    return std::any_of(float8.filter_fqns.begin(), float8.filter_fqns.end(),
+                       [&](const std::string& filter) { return contains(name, filter); });
+}
+
 // By name and sides.
 Keys may_convert(const Program& blocks, const ir::Block& block, int64_t instance, const Float8& float8) {
     Keys out;
     for (const ir::Parameter& p : blocks.params) {
         const std::string name = p.block == block.name ? module_name(p, instance) : "";
-        const auto is_hit = [&](const std::string& filter) { return contains(name, filter); };
-        if (name.empty() || !has_whole_blocks(p) || std::any_of(float8.filter_fqns.begin(), float8.filter_fqns.end(), is_hit))
-            continue;
-        out.insert(p.key);
+        if (!name.empty() && has_whole_blocks(p) && !is_filtered(name, float8)) out.insert(p.key);
     }
     return out;
 }
@@ -222,12 +228,20 @@ std::optional<Float8> Config::float8() const {
     return out;
 }
 
+std::string_view name_in_model(std::string_view name) {
+    const size_t bar = name.rfind('_');
+    const bool is_numbered = bar != std::string_view::npos && bar + 1 < name.size() &&
+                             std::all_of(name.begin() + static_cast<long>(bar) + 1, name.end(),
+                                         [](char c) { return std::isdigit(static_cast<unsigned char>(c)); });
+    return is_numbered ? name.substr(0, bar) : name;
+}
+
 std::string module_name(const ir::Parameter& param, int64_t instance) {
     constexpr std::pair<std::string_view, std::string_view> modules[] = {
         {"wq", "attention"},    {"wk", "attention"},    {"wv", "attention"},   {"wo", "attention"},
         {"w1", "feed_forward"}, {"w2", "feed_forward"}, {"w3", "feed_forward"}};
     for (const auto& [key, module] : modules) {
-        if (param.key == key) return fmt::format("layers.{}.{}.{}", instance, module, key);
+        if (name_in_model(param.key) == key) return fmt::format("layers.{}.{}.{}", instance, module, key);
     }
     return "";
 }
@@ -236,12 +250,17 @@ ConvertedLayers converted_layers(const Program& blocks, const Float8& float8, bo
     ConvertedLayers out;
     std::vector<std::string> names;
     for (const ir::Block& block : blocks.blocks) {
-        for (const Run& run : runs_of(blocks, block, float8, packs))
-            out.converted += run.count * static_cast<int64_t>(run.keys.size());
-        for (const ir::Parameter& p : blocks.params) {
-            for (const int64_t instance : block.all()) {
-                std::string name = p.block == block.name ? module_name(p, instance) : "";
-                if (!name.empty()) names.push_back(std::move(name));
+        for (const Run& run : runs_of(blocks, block, float8, packs)) {
+            for (int64_t i = run.first; i < run.first + run.count; ++i) {
+                for (const ir::Parameter& p : blocks.params) {
+                    const std::string name = p.block == block.name ? module_name(p, i) : "";
+                    if (name.empty()) continue;
+                    names.push_back(name);
+                    const std::string module = name.substr(name.find('.', name.find('.') + 1) + 1);
+                    if (run.keys.contains(p.key)) ++out.converted;
+                    else if (is_filtered(name, float8)) ++out.filtered;
+                    else (has_whole_blocks(p) ? out.small : out.uneven)[module].push_back(i);
+                }
             }
         }
     }
@@ -313,14 +332,18 @@ std::optional<UserError> set_scales(const Config& config, Layout& l) {
     // one block, and of one for each context rank, the largest elements are found over the ranks that share it.
     const int64_t n = l.scale_context_blocks, tp = l.sequence_parallel ? config.parallelism.tensor_parallel_degree : 1,
                   whole = std::lcm(cp * tp, l.head_tail > 1 ? 2 * l.head_tail : 1);
-    const std::string allowed = cp == 1 ? fmt::format("choose 1, or a multiple of {}", whole)
-                                        : fmt::format("choose 1, {}, or a multiple of {}", cp, whole);
+    const std::string allowed = whole == 1 ? "choose a number"
+                                : cp == 1  ? fmt::format("choose 1, or a multiple of {}", whole)
+                                           : fmt::format("choose 1, {}, or a multiple of {}", cp, whole);
     const char* const blocks = "quantize.scale_context_blocks";
+    std::vector<std::string> dividers;
+    if (cp > 1) dividers.push_back(fmt::format("{} context ranks", cp));
+    if (tp > 1) dividers.push_back(fmt::format("{} tensor-parallel {} with sequence parallelism", tp, cp > 1 ? "ones" : "ranks"));
+    if (l.head_tail > 1) dividers.emplace_back("head-tail order");
     if (n != 1 && n != cp && n % whole != 0)
         return no(blocks, n,
-                  fmt::format("would divide a block between ranks, or join two pieces of a sequence ({} context ranks{}{}): {}",
-                              cp, tp > 1 ? fmt::format(", {} tensor-parallel ones with sequence parallelism", tp) : "",
-                              l.head_tail > 1 ? ", head-tail order" : "", allowed));
+                  fmt::format("would divide a block between ranks, or join two pieces of a sequence ({}): {}",
+                              fmt::join(dividers, ", "), allowed));
     if (l.seq_len % n != 0)
         return no(blocks, n, fmt::format("does not divide training.seq_len = {}: {} that divides it", l.seq_len, allowed));
     return std::nullopt;
@@ -340,22 +363,40 @@ std::optional<UserError> cuts_blocks(const Program& blocks, const Config& config
             "recipe.divides", tokens,
             fmt::format("{}{} = {}{}: {} tokens next to each other share a scale; choose a multiple of {}", config.where(tokens),
                         tokens, l.seq_len, pieces > 1 ? fmt::format(" in {} pieces", pieces) : "", block, block * pieces));
+    std::map<std::string, std::vector<std::string>> uneven;  // layers by the size that has no whole blocks
+    std::vector<std::string> filters = asks_mx(config) ? config.linear_mx.filter_fqns : config.linear_float8.filter_fqns;
+    const auto add = [](std::vector<std::string>& list, std::string_view key) {
+        if (std::find(list.begin(), list.end(), key) == list.end()) list.emplace_back(key);
+    };
     for (const ir::Parameter& p : blocks.params) {
         if (!p.converted) continue;
         for (const ir::Dim& d : {p.dims[*ir::rows_of_matrix(p) - 1], p.dims.back()}) {
             const int64_t ranks = d.role == ir::DimRole::Ffn ? tp : 1;
             if (d.size % (block * ranks) == 0) continue;
-            return UserError(
-                "recipe.divides", kConverters,
-                fmt::format("{}{}: {} of {} has {} elements{}, and {} on a rank share a scale: leave the layer out by {}, "
-                            "or choose the recipe tensorwise or rowwise",
-                            config.where(kConverters), kConverters, d.name, p.key, d.size,
-                            ranks > 1 ? fmt::format(" on {} tensor-parallel ranks", ranks) : "", block,
-                            asks_mx(config) ? kMxFilter : kFloat8Filter));
+            const std::string over = ranks > 1 ? fmt::format(" on {} tensor-parallel ranks", ranks) : "";
+            add(uneven[fmt::format("{} = {}{}", d.name, d.size, over)], name_in_model(p.key));
+            add(filters, name_in_model(p.key));
         }
     }
-    return std::nullopt;
+    if (uneven.empty()) return std::nullopt;
+    std::string list;
+    for (const auto& [size, layers] : uneven) list += fmt::format("\n  {}: {}", size, fmt::join(layers, ", "));
+    return UserError(
+        "recipe.divides", kConverters,
+        fmt::format("{}{}: {} neighbours share a scale, and these sizes of linear layers are no multiples of {} on a "
+                    "rank:{}\nChange the sizes, leave the layers out ({} = {}), or {}",
+                    config.where(kConverters), kConverters, block, block, list, asks_mx(config) ? kMxFilter : kFloat8Filter,
+                    text_of(Value(filters)),
+                    asks_mx(config) ? "take the converter float8, whose recipes tensorwise and rowwise have no blocks"
+                                    : "choose the recipe tensorwise or rowwise"));
 }
+
+std::string_view rule_of_small(Float8::Recipe recipe) {
+    if (recipe == Float8::Recipe::Tensorwise) return "n <= 1024 and k <= 4096";
+    return "n <= 2048, k <= 1024, or n <= 4096 and k <= 2048";
+}
+
+bool has_token_groups(Float8::Recipe recipe) { return recipe == Float8::Recipe::Tensorwise || recipe == Float8::Recipe::Rowwise; }
 
 bool has_converter(const Config& c, std::string_view key) {
     if (key.starts_with("quantize.linear.float8.")) return asks_float8(c);

@@ -4,9 +4,11 @@
 //
 // A layer stays as it is, too, where a filter is part of its name, where a side of its matrix is no multiple of 16, or, with
 // the filter auto_filter_small_kn, where its product is too small. That is judged on the product that runs: of q, k and v, or
-// of gate and up, which pack_products makes one. What passes read is Parameter::converted.
+// of gate and up, which pack_products makes one, so that n is the sum of their results. What passes read is
+// Parameter::converted.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +23,8 @@ namespace lockstep::compile {
 
 // "layers.3.attention.wq"; empty: the parameter is no weight of a linear layer that may be converted.
 std::string module_name(const ir::Parameter& param, int64_t instance);
+// A block or a key as the model has it: without the number that convert() adds, "layer" of "layer_3".
+std::string_view name_in_model(std::string_view name);
 
 // Marks the parameters that convert. `blocks`: the model's forward routines, before any pass. `packs`:
 // training.pack_products. All instances of a block are one routine, so a block whose instances differ becomes several, each of
@@ -28,10 +32,12 @@ std::string module_name(const ir::Parameter& param, int64_t instance);
 // first instance is added: block `layer_3`, parameter `wq_3`. Names of saved tensors stay.
 ir::Program convert(ir::Program blocks, const Float8& float8, bool packs);
 
-// How many linear layers convert, and which filters are part of no layer's name.
+// How many linear layers convert, which filters are part of no layer's name, and which layers stay though no filter names them.
 struct ConvertedLayers {
-    int64_t converted = 0, all = 0;
+    using Modules = std::map<std::string, std::vector<int64_t>>;  // numbers of layers by module, "attention.wq"
+    int64_t converted = 0, all = 0, filtered = 0;
     std::vector<std::string> idle_filters;
+    Modules uneven, small;  // with a side that is no multiple of 16; too small, as auto_filter_small_kn judges
 };
 ConvertedLayers converted_layers(const ir::Program& blocks, const Float8& float8, bool packs);
 
@@ -49,6 +55,10 @@ std::optional<UserError> set_scales(const Config& config, Layout& layout);
 // Blocks of elements that share a scale are whole on a rank, and no layout changes which tokens are in one. The refusal is
 // recipe.divides. `blocks`: the model's, converted.
 std::optional<UserError> cuts_blocks(const ir::Program& blocks, const Config& config, const Layout& layout);
+// What auto_filter_small_kn calls small: "n <= 1024 and k <= 4096".
+std::string_view rule_of_small(Float8::Recipe recipe);
+// Does a scale of this recipe depend on which tokens make a group (quantize.scale_*)?
+bool has_token_groups(Float8::Recipe recipe);
 // False: a key of [quantize] that does nothing, as model.converters does not name its family.
 bool has_converter(const Config& config, std::string_view key);
 

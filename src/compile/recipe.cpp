@@ -35,7 +35,11 @@ Value fit(const Value& wanted, std::optional<Value> value, const std::string& ke
         return static_cast<double>(std::get<int64_t>(given));
     if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model."))
         return int64_t{std::get<bool>(given)};
-    if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) return text_of(given);
+    if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) {
+        const std::string text = text_of(given), objection = allowed.objection(text);
+        if (objection.empty()) return text;
+        throw UserError("recipe.unknown_word", key, fmt::format("{}: {} = {}: {}", origin, key, text, objection));
+    }
     if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<bool>(given) && has_word(allowed, "true"))
         return text_of(given);
     const auto is_empty = [](const Value& v) {
@@ -81,6 +85,33 @@ std::string technique_of_extension(std::string_view key) {
         if (key.starts_with(begin)) return technique;
     }
     return "";
+}
+
+// The present name of a key that was torchtitan's in 2024 and 2025; empty: it was none, or has no successor.
+std::string present_name(std::string_view key) {
+    constexpr std::pair<const char*, const char*> sections[] = {{"float8.", "quantize.linear.float8."},
+                                                                {"mx.", "quantize.linear.mx."},
+                                                                {"quantize.dense.", "quantize.linear."},
+                                                                {"quantize.moe.", "quantize.grouped_mm."}};
+    constexpr std::pair<const char*, const char*> keys[] = {
+        {"float8.enable_float8_linear", "model.converters"},
+        {"float8.moe_fqns_prototype", "quantize.grouped_mm.float8.fqns"},
+        {"mx.moe_fqns_prototype", "quantize.grouped_mm.mx.fqns"},
+        {"mx.use_fp8_dim1_cast_triton_kernel", "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice"}};
+    for (const auto& [was, is] : keys) {
+        if (key == was) return is;
+    }
+    for (const auto& [was, is] : sections) {
+        if (!key.starts_with(was)) continue;
+        const std::string name = is + std::string(key.substr(std::string_view(was).size()));
+        return find_key(name) ? name : "";
+    }
+    return "";
+}
+// Was the key in one of those sections?
+bool is_of_old_section(std::string_view key) {
+    return key.starts_with("float8.") || key.starts_with("mx.") || key.starts_with("quantize.dense.") ||
+           key.starts_with("quantize.moe.");
 }
 
 // Refuses a value that is not allowed.
@@ -194,6 +225,14 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const Or
         origins_[key] = origin;
         return;
     }
+    if (const std::string now = present_name(key); !now.empty())
+        throw UserError("recipe.unknown_key", key,
+                        fmt::format("{}: there is no key {}: its name is now {}", origin.text, key, now));
+    if (is_of_old_section(key))
+        throw UserError("recipe.unknown_key", key,
+                        fmt::format("{}: there is no key {}: leave it out; the keys of 8-bit products are model.converters and "
+                                    "those of [quantize] (`lockstep recipe quantize`)",
+                                    origin.text, key));
     const std::vector<std::string> names = key_names();
     const std::string parent = key.substr(0, key.rfind('.'));
     if (std::find(names.begin(), names.end(), parent) != names.end())

@@ -255,7 +255,7 @@ std::span<const KeyRow> keys_of_runs() {
         {"memory_estimation.disable_fake_mode", false, S::Ignored, "`lockstep check` is exact"},
         acts<&C::linear_float8, &C::LinearFloat8::enable_fsdp_float8_all_gather>(
             "quantize.linear.float8.enable_fsdp_float8_all_gather",
-            "with the converter float8: weights that are split over data ranks cross them in 1 byte an element. Tensorwise and blockwise"),
+            "with the converter float8: weights that are split over data ranks cross them in 1 byte an element. With recipe_name tensorwise alone"),
         {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
          "scales of weights are made once a step in any case"},
         acts<&C::linear_float8, &C::LinearFloat8::recipe_name>(

@@ -20,10 +20,10 @@
 namespace lockstep::compile {
 namespace {
 
-// A list inside a list (module_fqns_per_model_part) becomes one string. Nothing: not all are strings.
-std::optional<std::string> string_in_list(const toml::node& item) {
+// Of module_fqns_per_model_part and the like a list inside a list becomes one string. Nothing: not all are strings.
+std::optional<std::string> string_in_list(const toml::node& item, std::string_view key) {
     if (item.is_string()) return item.as_string()->get();
-    if (!item.is_array()) return std::nullopt;
+    if (!item.is_array() || key.find(".module_fqns_per_model_") == std::string_view::npos) return std::nullopt;
     std::vector<std::string> words;
     for (const toml::node& word : *item.as_array()) {
         if (!word.is_string()) return std::nullopt;
@@ -33,7 +33,7 @@ std::optional<std::string> string_in_list(const toml::node& item) {
 }
 
 // Nothing: no key has a value of this type.
-std::optional<Value> from_node(const toml::node& node) {
+std::optional<Value> from_node(const toml::node& node, std::string_view key) {
     if (const auto* v = node.as_boolean()) return v->get();
     if (const auto* v = node.as_integer()) return v->get();
     if (const auto* v = node.as_floating_point()) return v->get();
@@ -47,7 +47,7 @@ std::optional<Value> from_node(const toml::node& node) {
         }
         std::vector<std::string> out;
         for (const toml::node& item : *list) {
-            const std::optional<std::string> text = string_in_list(item);
+            const std::optional<std::string> text = string_in_list(item, key);
             if (!text) return std::nullopt;
             out.push_back(*text);
         }
@@ -143,7 +143,7 @@ void assign_all(const toml::table& table, const std::string& origin,
     for (const Assignment& a : assignments) {
         if (problems.size() > kEnough) break;
         try {
-            assign(a.key, from_node(*a.node), where(a.line));
+            assign(a.key, from_node(*a.node, a.key), where(a.line));
         } catch (const UserError& e) {
             problems.emplace(a.line, e);
         }
@@ -257,7 +257,7 @@ void Recipe::set(const std::string& key, const std::string& text) {
         const bool bare_list = wants(std::vector<double>{}) && !is_toml;
         try {
             const toml::table table = parse_toml(fmt::format(fmt::runtime(bare_list ? "x = [{}]" : "x = {}"), text));
-            value = from_node(*table.get("x"));
+            value = from_node(*table.get("x"), key);
         } catch (const toml::parse_error&) {
             value = text;
         }

@@ -203,6 +203,11 @@ std::vector<std::string> warnings(const Recipe& recipe) {
     }
     if (config.metrics.log_float8 && !config.float8())
         out.push_back("metrics.log_float8 does nothing, as model.converters converts no linear layer");
+    for (const char* key : {"quantize.scale_sequences", "quantize.scale_context_blocks"}) {
+        const std::optional<Float8> float8 = config.float8();
+        if (float8 && !has_token_groups(float8->recipe) && recipe.integer(key) != 0)
+            out.push_back(fmt::format("{} does nothing, as only tensorwise and rowwise have scales for groups of tokens", key));
+    }
     const OptimizerImplementation implementation = config.optimizer.implementation;
     if (implementation == OptimizerImplementation::FusedOptStatesBf16 && config.training.dtype == Dtype::BF16)
         out.push_back(

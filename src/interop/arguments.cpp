@@ -119,6 +119,13 @@ std::string Arguments::text(const Argument& a) const {
     return a.values.front();
 }
 
+std::string Arguments::word(const Argument& a, const std::vector<std::string>& words) const {
+    std::string value = text(a);
+    if (std::find(words.begin(), words.end(), value) == words.end())
+        refuse(a, fmt::format("must be {} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back()));
+    return value;
+}
+
 int64_t Arguments::integer(const Argument& a) const {
     int64_t value = 0;
     if (!parse(text(a), value)) refuse(a, "must be a whole number");

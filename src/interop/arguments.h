@@ -43,6 +43,8 @@ public:
     bool has(const std::string& name) const { return find({name}) != nullptr; }
     // Its only value. UserError recipe.argument_value where it has none, several, or one that only a run knows.
     std::string text(const Argument& a) const;
+    // UserError recipe.argument_value also where it is none of these.
+    std::string word(const Argument& a, const std::vector<std::string>& words) const;
     // UserError recipe.argument_value also where it is no such number.
     int64_t integer(const Argument& a) const;
     double number(const Argument& a) const;

@@ -56,10 +56,12 @@ public:
             if (section == "model_spec") continue;
             if (section == "optimizer") read_optimizer(value);
             else if (section == "activation_checkpoint") read_recompute(value);
+            else if (section == "model_converters") read_converters(value);
             else if (value.is_object()) read_section(section, value);
             else read_one(section, value);
         }
         read_batch();
+        assume_no_converters();
     }
 
 private:
@@ -84,8 +86,55 @@ private:
             wrong("model_spec", spec, "an object with a name and a flavor");
         r_.map(said("model_spec.name", spec.at("name")), path_, "model.name", spec.at("name").get<std::string>());
         r_.map(said("model_spec.flavor", spec.at("flavor")), path_, "model.flavor", spec.at("flavor").get<std::string>());
-        if (spec.contains("model"))
-            r_.no_effect.push_back({"model_spec.model", path_, "the layers of the flavor, which model.flavor names"});
+        if (!spec.contains("model")) return;
+        if (json_text(spec.at("model")).find("precompute_float8_dynamic_scale_for_fsdp") != std::string::npos)
+            return r_.left_out.push_back({"model_spec.model", path_,
+                                          "has layers in float8, and does not say in which recipe: give --model.converters "
+                                          "float8 and --quantize.linear.float8.recipe_name"});
+        r_.no_effect.push_back({"model_spec.model", path_, "the layers of the flavor, which model.flavor names"});
+    }
+
+    // Since May 2026 layers are converted where Python makes the model.
+    void assume_no_converters() {
+        if (!json_.contains("model_converters") && r_.left_out.empty())
+            r_.assume("quantization=None of model_registry, which the JSON leaves out", "model.converters",
+                      std::vector<std::string>{});
+    }
+    // Those of January to April 2026: a list of objects, of which the fields tell which converter each is.
+    void read_converters(const Json& value) {
+        const std::string key = "model_converters.converters";
+        if (value.is_null()) return;
+        if (!value.is_object()) wrong("model_converters", value, "an object");
+        const Json list = value.contains("converters") ? value.at("converters") : Json::array();
+        if (!list.is_array()) wrong(key, list, "a list");
+        for (size_t i = 0; i < list.size(); ++i) read_converter(fmt::format("{}[{}]", key, i), list[i]);
+    }
+    void read_converter(const std::string& key, const Json& converter) {
+        const auto leave_out = [&](const char* why) { r_.left_out.push_back({said(key, converter), path_, why}); };
+        if (!converter.is_object()) return leave_out("a converter that is not known here");
+        const auto text = [&](const char* name) {
+            return converter.contains(name) && converter.at(name).is_string() ? converter.at(name).get<std::string>() : "";
+        };
+        const std::string recipe = text("recipe_name");
+        if (converter.contains("fqns")) {
+            if (converter.at("fqns").empty() || converter.at("fqns") == "")
+                return r_.no_effect.push_back({said(key, converter), path_, "names no modules"});
+            return leave_out(
+                "converts products of experts, or only the modules that it names; model.converters converts all "
+                "linear layers but those of filter_fqns");
+        }
+        if (!converter.contains("filter_fqns")) return leave_out("a converter that is not known here");
+        const bool is_mx = recipe.starts_with("mx") || converter.contains("mxfp8_dim1_cast_kernel_choice");
+        const std::string family = is_mx ? "quantize.linear.mx" : "quantize.linear.float8";
+        const compile::RecipeKey* names = compile::find_key(family + ".recipe_name");
+        if (recipe.starts_with("mxfp4") || !names->allowed.objection(recipe).empty())
+            return leave_out("no converter here has this recipe_name");
+        r_.map(said(key, converter), path_, "model.converters", std::vector<std::string>{family});
+        for (const auto& [name, v] : converter.items()) {
+            if (name == "enable_fsdp_float8_all_gather" && recipe.starts_with("rowwise"))
+                r_.no_effect.push_back({said(key + "." + name, v), path_, "acts only with tensorwise"});
+            else read_as(family + "." + name, key + "." + name, v);
+        }
     }
 
     void read_section(const std::string& section, const Json& value) {
@@ -99,7 +148,9 @@ private:
     void read_one(const std::string& key, const Json& value) {
         const auto* renamed = std::find_if(std::begin(kRenamedInTitan), std::end(kRenamedInTitan),
                                            [&](const auto& row) { return key == row.first; });
-        const std::string here = renamed == std::end(kRenamedInTitan) ? key : renamed->second;
+        read_as(renamed == std::end(kRenamedInTitan) ? key : renamed->second, key, value);
+    }
+    void read_as(const std::string& here, const std::string& key, const Json& value) {
         const compile::RecipeKey* known = compile::find_key(here);
         if (known && value.is_null()) return;
         if (known && known->status == compile::KeyStatus::Acts && put(key, here, value, known->default_value)) return;
@@ -109,6 +160,10 @@ private:
             return r_.no_effect.push_back({said(key, value), path_, known ? known->help : "is off, or says nothing of the step"});
         r_.unmapped.push_back({said(key, value), path_, "a key that is not known here"});
     }
+    static bool is_list_of_strings(const Json& value) {
+        return value.is_array() && !value.empty() &&
+               std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); });
+    }
     // False: the value has another type than the key.
     bool put(const std::string& key, const std::string& here, const Json& value, const compile::Value& type) {
         const std::string text = said(key, value);
@@ -117,6 +172,8 @@ private:
         else if (std::holds_alternative<double>(type) && value.is_number()) r_.map(text, path_, here, value.get<double>());
         else if (std::holds_alternative<std::string>(type) && value.is_string())
             r_.map(text, path_, here, value.get<std::string>());
+        else if (std::holds_alternative<std::vector<std::string>>(type) && is_list_of_strings(value))
+            r_.map(text, path_, here, value.get<std::vector<std::string>>());
         else return false;
         return true;
     }

@@ -348,11 +348,8 @@ const std::vector<Group>& groups() {
          {"optimizer-cpu-offload", "optimizer-offload-fraction", "use-torch-optimizer-for-cpu-offload", "no-pin-cpu-grads",
           "no-pin-cpu-params", "overlap-cpu-optimizer-d2h-h2d", "cpu-offloading*", "checkpoint-in-cpu", "cpu-optimizer",
           "cpu_torch_adam", "remote-device", "fine-grained-activation-offloading"}},
-        {{Refused,
-          "master weights and sums of gradients are float32 here, and both moments are bfloat16 with optimizer.implementation = "
-          "\"fused_opt_states_bf16\": leave it out",
-          {"fp32"}},
-         {"main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}},
+        {{Refused, "master weights and sums of gradients are float32 here: leave it out", {"fp32"}},
+         {"main-grads-dtype", "main-params-dtype"}},
         {{Refused, "the weights of norms and embeddings cannot be kept apart in this way", {}}, {"embedding-weights-in-fp32"}},
         {{LeftOut,
           "the learning rate and the decay are the same for all matrices, in all steps, here; no plan depends on them",

@@ -51,19 +51,21 @@ const Argument* format_of(MegatronJob& j) {
 void read_megatron_float8(MegatronJob& j) {
     const Argument* format = format_of(j);
     if (!format) return;
-    const bool is_hybrid = format->name == "fp8-hybrid" || (format->name != "fp8-e4m3" && j.args.text(*format) == "hybrid");
+    const bool is_flag = format->name == "fp8-hybrid" || format->name == "fp8-e4m3";
+    const bool is_hybrid = is_flag ? format->name == "fp8-hybrid" : j.args.word(*format, {"e4m3", "hybrid"}) == "hybrid";
     const Argument *recipe = j.take({"fp8-recipe"}), *gather = j.take({"fp8-param-gather"}), *wide = j.take({"no-fp8-wgrad"});
     const Argument *ends = j.take({"first-last-layers-bf16"}), *at_start = j.take({"num-layers-at-start-in-bf16"}),
                    *at_end = j.take({"num-layers-at-end-in-bf16"});
-    const std::string name = recipe ? j.args.text(*recipe) : "delayed";
+    const std::string name = recipe ? j.args.word(*recipe, {"tensorwise", "delayed", "mxfp8", "blockwise", "custom"}) : "delayed";
     const bool is_mx = name == "mxfp8", by_blocks = name == "blockwise", by_tensors = name == "tensorwise";
     if (!is_mx && !by_blocks && !by_tensors)
-        return j.leave_out(recipe ? *recipe : *format,
-                           fmt::format("{}: say --fp8-recipe tensorwise; {}",
-                                       name == "delayed" ? "delayed scaling, the default of --fp8-recipe, takes scales from "
-                                                           "earlier steps, and here they are of the values that they scale"
-                                                         : "no recipe here scales in this way",
-                                       kInstead));
+        return j.leave_out(
+            recipe ? *recipe : *format,
+            fmt::format("{}: say --fp8-recipe tensorwise; {}",
+                        name == "delayed" ? "delayed scaling, the default of --fp8-recipe, takes scales from earlier steps, "
+                                            "which no recipe here does; the nearest takes them of the values that they scale"
+                                          : "no recipe here scales in this way",
+                        kInstead));
     const std::string family = is_mx ? "quantize.linear.mx" : "quantize.linear.float8";
     std::vector<Setting> settings = {{format, "model.converters", std::vector<std::string>{family}},
                                      {recipe, family + ".recipe_name", is_mx ? std::string("mxfp8_cublas_rceil") : name}};

@@ -83,6 +83,26 @@ void read_precision(MegatronJob& j) {
     }
 }
 
+// --exp-avg-dtype and --exp-avg-sq-dtype: both moments are float32 or both bfloat16 here.
+void read_moments(MegatronJob& j) {
+    const Argument *mean = j.take({"exp-avg-dtype"}), *square = j.take({"exp-avg-sq-dtype"});
+    const auto type_of = [&](const Argument* a) {
+        return a ? j.args.word(*a, {"fp32", "fp16", "bf16", "fp8"}) : std::string("fp32");
+    };
+    const std::string of_mean = type_of(mean), of_square = type_of(square);
+    for (const Argument* a : {mean, square}) {
+        if (!a) continue;
+        const std::string type = type_of(a);
+        if (type == "fp32") j.no_effect(*a, "is off with this value");
+        else if (type != "bf16") j.refuse(*a, "moments are float32 or bfloat16 here: say bf16 for both, or leave it out");
+        else if (of_mean != of_square)
+            j.refuse(*a,
+                     fmt::format("both moments have one type here, and the other one is {}: say bf16 for both, or leave it out",
+                                 a == mean ? of_square : of_mean));
+        else j.map(*a, "optimizer.implementation", std::string("fused_opt_states_bf16"));
+    }
+}
+
 void read_optimizer(MegatronJob& j) {
     const Argument* optimizer = j.take({"optimizer"});
     const std::string name = optimizer ? j.args.text(*optimizer) : "adam";
@@ -103,6 +123,7 @@ void read_optimizer(MegatronJob& j) {
     j.map_number({"adam-beta2"}, "optimizer.beta2", 0.999);
     j.map_number({"adam-eps"}, "optimizer.eps", 1e-8);
     j.map_number({"weight-decay"}, "optimizer.weight_decay", 0.01);
+    read_moments(j);
     if (j.deepspeed) {
         if (const Argument* a = j.take({"clip-grad"})) j.no_effect(*a, "DeepSpeed clips only by gradient_clipping");
         j.reading.assume("no gradient_clipping", "training.max_norm", 0.0);

@@ -98,7 +98,8 @@ std::vector<std::string> changes(const compile::Recipe& before, const compile::R
     std::vector<std::string> out;
     for (const auto& [key, value] : compile::effective(now)) {
         const auto it = was.find(key);
-        if (it != was.end() && it->second != value && !key.starts_with("model."))
+        const bool is_of_model = key.starts_with("model.") && key != "model.converters";
+        if (it != was.end() && it->second != value && !is_of_model)
             out.push_back(fmt::format("{} {} -> {}", key, it->second, value));
     }
     return out;

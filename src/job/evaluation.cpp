@@ -14,6 +14,7 @@
 #include "job/carried.h"
 #include "job/loaded.h"
 #include "planning/run_data.h"
+#include "planning/types.h"
 #include "runtime/trainer.h"
 #include "telemetry/console.h"
 
@@ -144,6 +145,8 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
     }
     Loaded loaded(stored, {ir::EntryKind::Eval}, group, flags);
     const compile::Compiled& compiled = loaded.compiled;
+    if (const std::string float8 = planning::float8_lines(compile::config_of(stored.recipe)).line; !float8.empty())
+        telemetry::info(float8);
     runtime::Evaluator evaluator(loaded.ranks, runtime::batch_shape(compiled.layout));
 
     Evaluation out;

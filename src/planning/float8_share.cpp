@@ -24,6 +24,7 @@ std::optional<Float8Share> float8_share(const Plan& plan) {
     }
     if (float8 == 0) return std::nullopt;
     out.flops = float8 / products;
+    out.has_rate = plan.cluster.costs.flops_per_s.contains(ops::rates_name(Dtype::F8E4M3));
     return out;
 }
 

@@ -82,6 +82,7 @@ void announce(const compile::Recipe& recipe) {
     for (const std::string& line : {context_line(config), float8.line}) {
         if (!line.empty()) telemetry::info(line);
     }
+    for (const std::string& line : float8.notes) telemetry::info(line);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "compile/compile.h"
 #include "compile/conversion.h"
@@ -82,6 +83,25 @@ std::pair<std::string_view, std::string> named(compile::Float8::Recipe recipe, c
     }
     throw InternalError("types: a recipe without a name");
 }
+
+// "attention.wk, attention.wv of layers 0, 2-3". `all`: the number of layers.
+std::string text_of(const compile::ConvertedLayers::Modules& modules, int64_t all) {
+    std::map<std::vector<int64_t>, std::vector<std::string>> by_layers;
+    for (const auto& [module, layers] : modules) by_layers[layers].push_back(module);
+    std::vector<std::string> parts;
+    for (const auto& [layers, names] : by_layers) {
+        std::vector<std::string> ranges;
+        for (size_t i = 0; i < layers.size();) {
+            size_t end = i + 1;
+            while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+            ranges.push_back(end == i + 1 ? std::to_string(layers[i]) : fmt::format("{}-{}", layers[i], layers[end - 1]));
+            i = end;
+        }
+        parts.push_back(fmt::format("{}{}", fmt::join(names, ", "),
+                                    std::ssize(layers) == all ? "" : fmt::format(" of layers {}", fmt::join(ranges, ", "))));
+    }
+    return fmt::format("{}", fmt::join(parts, "; "));
+}
 }  // namespace
 
 Float8Lines float8_lines(const compile::Config& config) {
@@ -95,10 +115,20 @@ Float8Lines float8_lines(const compile::Config& config) {
     using Recipe = compile::Float8::Recipe;
     const bool is_mx = float8->recipe == Recipe::MxFloor || float8->recipe == Recipe::MxRceil;
     const char* const filters = is_mx ? "quantize.linear.mx.filter_fqns" : "quantize.linear.float8.filter_fqns";
+    const int64_t depth = config.model.size("n_layers");
+    if (!layers.uneven.empty())
+        out.notes.push_back(fmt::format("as without {}, as a side is no multiple of 16: {}", is_mx ? "MX" : "float8",
+                                        text_of(layers.uneven, depth)));
+    if (!layers.small.empty())
+        out.notes.push_back(fmt::format(
+            "as without float8, as auto_filter_small_kn asks of products with {} (k inputs, n results{}): {}",
+            compile::rule_of_small(float8->recipe),
+            config.training.pack_products ? ", of wq, wk and wv and of w1 and w3 together" : "", text_of(layers.small, depth)));
     if (layers.converted == 0)
-        out.warnings.push_back(fmt::format(
-            "model.converters converts no linear layer: {} names all, or their matrices have a side that is no multiple of 16",
-            filters));
+        out.warnings.push_back(fmt::format("model.converters converts no linear layer: {}",
+                                           layers.filtered == layers.all ? fmt::format("{} names all", filters)
+                                                                         : fmt::format("{} names {} of {}, and the others stay",
+                                                                                       filters, layers.filtered, layers.all)));
     for (const std::string& filter : layers.idle_filters)
         out.warnings.push_back(fmt::format("{}: {} is part of no layer's name (layers.0.attention.wq)", filters, filter));
     const auto legal = compile::layout_of(config, compile::dims_of(config));
@@ -109,8 +139,10 @@ Float8Lines float8_lines(const compile::Config& config) {
         "{} of {}", l.scale_context_blocks > 1 ? fmt::format("each of {} parts", l.scale_context_blocks) : "all tokens",
         n == 1 ? "a sequence" : fmt::format("{} sequences", n));
     const auto [name, scales] = named(float8->recipe, group);
-    out.line = fmt::format("{}: {} of {} linear layers; a scale for {}{}", name, layers.converted, layers.all, scales,
-                           float8->fsdp_gather && l.partition.states > 1 ? "; weights cross data ranks in 1 byte" : "");
+    const char* const gathers = !float8->fsdp_gather     ? ""
+                                : l.partition.states > 1 ? "; weights cross data ranks in 1 byte"
+                                                         : "; codes are of the master weights, of which each rank keeps all";
+    out.line = fmt::format("{}: {} of {} linear layers; a scale for {}{}", name, layers.converted, layers.all, scales, gathers);
     return out;
 }
 

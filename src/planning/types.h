@@ -15,6 +15,7 @@ std::string context_line(const compile::Config& config);
 struct Float8Lines {
     std::string
         line;  // "float8 tensorwise: 14 of 14 linear layers; ...", or empty: nothing is asked for, or the layout is refused
+    std::vector<std::string> notes;     // which layers stay as they are though no filter names them
     std::vector<std::string> warnings;  // no layer converts, or a filter is part of no layer's name
 };
 Float8Lines float8_lines(const compile::Config& config);

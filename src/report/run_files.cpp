@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -67,12 +68,15 @@ bool is_step(const Json& line) {
     return line.contains("step") && line["step"].is_number_integer() && line["step"].get<double>() >= 0;
 }
 
+void add_step(std::vector<Json>& lines, Json line) {
+    while (!lines.empty() && lines.back()["step"] >= line["step"]) lines.pop_back();
+    lines.push_back(std::move(line));
+}
+
 std::vector<Json> metrics_lines(std::string_view text) {
     std::vector<Json> lines;
     for_each_line(text, [&](Json line) {
-        if (!is_step(line)) return;
-        while (!lines.empty() && lines.back()["step"] >= line["step"]) lines.pop_back();
-        lines.push_back(std::move(line));
+        if (is_step(line)) add_step(lines, std::move(line));
     });
     return lines;
 }
@@ -170,7 +174,27 @@ bool may_still_run(const std::string& folder) {
     return std::string_view(host) != own || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
 }
 
-std::vector<Json> step_lines(const std::string& file) { return metrics_lines(text_of_file(file)); }
+std::vector<Json> step_lines(const std::string& file, const std::function<bool(const Json&)>& is_line) {
+    std::vector<Json> lines;
+    std::vector<std::string> damaged;
+    constexpr size_t kNamed = 5;
+    size_t number = 0, count = 0;
+    const std::string text = text_of_file(file);
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        const std::string_view line = std::string_view(text).substr(begin, end - begin);
+        begin = end + 1, ++number;
+        if (line.empty()) continue;
+        Json j = json_or_discarded<Json>(line);
+        if (j.is_object() && is_step(j) && is_line(j)) add_step(lines, std::move(j));
+        else if (++count <= kNamed) damaged.push_back(std::to_string(number));
+    }
+    if (count > kNamed) damaged.push_back(fmt::format("{} more", count - kNamed));
+    if (count > 0)
+        telemetry::warn(fmt::format("{}: {} {}: left out, as a run writes no such line", file, count == 1 ? "line" : "lines",
+                                    fmt::join(damaged, ", ")));
+    return lines;
+}
 
 Json read_run(const std::string& folder) {
     const std::vector<Json> lines = metrics_lines(text_of_file(folder + "/metrics.jsonl"));

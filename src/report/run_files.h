@@ -1,6 +1,7 @@
 // What a run has left in its dump folder, put together for `lockstep report`. Lines that are damaged are left out.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,8 +17,10 @@ nlohmann::ordered_json read_run(const std::string& folder);
 // Is the job that holds the folder (base/output_file.h, FolderLock) still there, as far as this host can know?
 bool may_still_run(const std::string& folder);
 
-// The lines of a file that has one a step; a step that was done again counts as it was done last. None without the file.
-std::vector<nlohmann::ordered_json> step_lines(const std::string& file);
+// The lines of a file that has one a step; a step that was done again counts as it was done last. None without the file. What
+// `is_line` does not take, a warning names with its file and line.
+std::vector<nlohmann::ordered_json> step_lines(const std::string& file,
+                                               const std::function<bool(const nlohmann::ordered_json& line)>& is_line);
 
 // metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError
 // metrics.cannot_read.

@@ -8,6 +8,7 @@
 
 #include "base/elements.h"
 #include "base/json.h"
+#include "compile/conversion.h"
 #include "ir/timeline.h"
 #include "mesh/order.h"
 
@@ -49,7 +50,7 @@ std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId ten
     const ir::Tensor& t = r.tensors[tensor];
     if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].role != ir::DimRole::Batch)
         return "";
-    return fmt::format("{}[{}].{}.{}", r.block, call.instance, word_of(r), t.name);
+    return fmt::format("{}[{}].{}.{}", compile::name_in_model(r.block), call.instance, word_of(r), t.name);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ void read_rates(Reader& r, const std::string& origin, Cluster& c) {
     Reader by_dtype(*flops, "rates.flops_per_s.", origin);
     std::set<std::string> names;
     for (const Dtype dtype : kDtypes) {
-        if (!is_integer(dtype)) names.insert(ops::rates_name(dtype));
+        if (is_float(dtype) || is_float8(dtype)) names.insert(ops::rates_name(dtype));
     }
     for (const std::string& name : names) {
         std::vector<double> rates;

@@ -41,7 +41,10 @@ public:
         const toml::node* node = find(key);
         if (!node) return;
         const toml::array* list = node->as_array();
-        if (!list || list->empty()) wrong(key, *node);
+        if (!list || list->empty())
+            throw UserError("cluster.value", where_ + key,
+                            fmt::format("{}, line {}: {}{} must be a list of numbers, as in {} = [1e12]", origin_,
+                                        node->source().begin.line, where_, key, key));
         std::vector<double> read;
         for (const toml::node& item : *list) {
             const auto got = item.value<double>();

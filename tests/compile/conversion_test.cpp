@@ -117,6 +117,58 @@ TEST(Conversion, LeavesSmallProductsWhereAsked) {
     EXPECT_EQ(by_rows(joined(llama_8b, {{"model.dim", "1024"}, {"model.n_heads", "8"}})), Keys{});
 }
 
+// The rules as torchao states them of torch.nn.Linear, whose weight is [N, K].
+TEST(Conversion, JudgesSmallProductsAsTorchaoDoes) {
+    const auto stays = [](Float8Name recipe, int64_t n, int64_t k) {
+        if (recipe == Float8Name::Tensorwise) return k <= 4096 && n <= 1024;
+        return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
+    };
+    for (const auto recipe : {Float8Name::Tensorwise, Float8Name::Rowwise}) {
+        for (const auto& [dim, ffn] : {std::pair{512, 8192}, std::pair{1024, 4096}, std::pair{2048, 4096}, std::pair{2048, 8192},
+                                       std::pair{4096, 2048}, std::pair{4096, 1024}, std::pair{8192, 512}}) {
+            Config config = with_float8({{"model.dim", std::to_string(dim)},
+                                         {"model.n_heads", "4"},
+                                         {"model.n_kv_heads", "4"},
+                                         {"model.head_dim", "0"},
+                                         {"model.ffn_dim", std::to_string(ffn)},
+                                         {"training.pack_products", "false"}},
+                                        {"auto_filter_small_kn"});
+            config.linear_float8.recipe_name = recipe;
+            Keys expected;
+            if (!stays(recipe, dim, dim)) expected = {"wq", "wk", "wv", "wo"};
+            if (!stays(recipe, ffn, dim)) expected.merge(Keys{"w1", "w3"});
+            if (!stays(recipe, dim, ffn)) expected.insert("w2");
+            EXPECT_EQ(converted_keys(config), expected) << dim << " x " << ffn << " " << compile::word_of(recipe);
+        }
+    }
+}
+
+TEST(Conversion, SaysWhichLayersStayAndWhy) {
+    const Config config = with_float8(joined(kWhole, {{"model.head_dim", "4"}}), {"auto_filter_small_kn", "layers.3."});
+    Config plain = config;
+    plain.model.converters.clear();
+    const compile::ConvertedLayers layers = compile::converted_layers(compile::build_blocks(plain), *config.float8(), true);
+    using Modules = compile::ConvertedLayers::Modules;
+    const std::vector<int64_t> first = {0, 1, 2};
+    EXPECT_EQ(layers.converted, 0);
+    EXPECT_EQ(layers.all, 28);
+    EXPECT_EQ(layers.filtered, 7);
+    EXPECT_EQ(layers.uneven, (Modules{{"attention.wk", first}, {"attention.wv", first}}));
+    EXPECT_EQ(layers.small, (Modules{{"attention.wq", first},
+                                     {"attention.wo", first},
+                                     {"feed_forward.w1", first},
+                                     {"feed_forward.w2", first},
+                                     {"feed_forward.w3", first}}));
+}
+
+TEST(Conversion, NamesOfDividedBlocksAreThoseOfTheModel) {
+    const ir::Program p = compile::build_blocks(with_float8(kWhole, {"layers.0."}));
+    EXPECT_EQ(compile::module_name(*p.param("wq_1"), 2), "layers.2.attention.wq");
+    EXPECT_EQ(compile::name_in_model("layer_1"), "layer");
+    EXPECT_EQ(compile::name_in_model("layer"), "layer");
+    EXPECT_EQ(compile::name_in_model("tok_embeddings"), "tok_embeddings");
+}
+
 TEST(Conversion, OfAllLayersDividesNoBlock) {
     for (const char* name : {"llama3", "gpt2"}) {
         const Settings settings = joined(kWhole, {{"model.name", name}});
@@ -283,9 +335,9 @@ TEST(Conversion, BlocksAreWholeOnARank) {
     config.parallelism.sequence_parallel = false;
     EXPECT_EQ(
         refusal(config),
-        "recipe.divides model.converters: model.converters: ffn of w1 has 256 elements on 4 tensor-parallel ranks, and 128 on "
-        "a rank share a scale: leave the layer out by quantize.linear.float8.filter_fqns, or choose the recipe tensorwise or "
-        "rowwise");
+        "recipe.divides model.converters: model.converters: 128 neighbours share a scale, and these sizes of linear layers are "
+        "no multiples of 128 on a rank:\n  ffn = 256 on 4 tensor-parallel ranks: w1, w3, w2\nChange the sizes, leave the layers "
+        "out (quantize.linear.float8.filter_fqns = [\"w1\", \"w3\", \"w2\"]), or choose the recipe tensorwise or rowwise");
     config.linear_float8.filter_fqns = {"feed_forward"};
     EXPECT_EQ(refusal(config), "");
     config.parallelism.tensor_parallel_degree = 1, config.parallelism.context_parallel_degree = 2;
@@ -295,8 +347,10 @@ TEST(Conversion, BlocksAreWholeOnARank) {
     config.model.converters = {Converter::Mx};
     EXPECT_EQ(
         refusal(config),
-        "recipe.divides model.converters: model.converters: head_dim of wq has 16 elements, and 32 on a rank share a scale: "
-        "leave the layer out by quantize.linear.mx.filter_fqns, or choose the recipe tensorwise or rowwise");
+        "recipe.divides model.converters: model.converters: 32 neighbours share a scale, and these sizes of linear layers are no "
+        "multiples of 32 on a rank:\n  head_dim = 16: wq, wk, wv, wo\nChange the sizes, leave the layers out "
+        "(quantize.linear.mx.filter_fqns = [\"output\", \"wq\", \"wk\", \"wv\", \"wo\"]), or take the converter float8, whose recipes "
+        "tensorwise and rowwise have no blocks");
     config.linear_mx.filter_fqns = {"attention"};
     EXPECT_EQ(refusal(config), "");
     config.linear_mx.filter_fqns = {"layers"};
@@ -328,6 +382,16 @@ TEST(Conversion, ScalesAreOfWholeSequencesAndPartsOfARank) {
     EXPECT_EQ(refusal_of_layout(config),
               "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 16 does not divide "
               "training.seq_len = 24: choose 1, 2, or a multiple of 4 that divides it");
+    config.parallelism.context_parallel_degree = 1;
+    EXPECT_EQ(refusal_of_layout(config),
+              "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 16 does not divide "
+              "training.seq_len = 24: choose a number that divides it");
+    config.parallelism.tensor_parallel_degree = 2, config.quantize = {0, 3};
+    EXPECT_EQ(refusal_of_layout(config),
+              "recipe.divides quantize.scale_context_blocks: quantize.scale_context_blocks = 3 would divide a block between "
+              "ranks, or join two pieces of a sequence (2 tensor-parallel ranks with sequence parallelism): choose 1, or a "
+              "multiple of 2");
+    config.parallelism.tensor_parallel_degree = 1, config.parallelism.context_parallel_degree = 2;
     config.quantize = {0, 1};
     EXPECT_EQ(scales(), std::pair(int64_t{6}, int64_t{1})) << "of all context ranks together";
     config.model.converters.clear();

@@ -146,6 +146,10 @@ TEST(ClusterFile, Refusals) {
                    "here.toml, line 1: a cluster file has no key nmae; the nearest is name (known here: machine");
     expect_refusal("[machine]\ncores = \"two\"\n", "cluster.value",
                    "here.toml, line 2: machine.cores has a value of the wrong type");
+    expect_refusal("[rates.flops_per_s]\nf32 = [1e12]\nf8 = 1979e12\n", "cluster.value",
+                   "here.toml, line 3: rates.flops_per_s.f8 must be a list of numbers, as in f8 = [1e12]");
+    expect_refusal("[rates.flops_per_s]\nf32 = [1e12]\ne8m0 = [1e12]\n", "cluster.unknown_key",
+                   "a cluster file has no key rates.flops_per_s.e8m0");
     expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");
     expect_refusal("name = \"x\"\n", "cluster.incomplete", "a cluster needs [rates.flops_per_s] with at least f32");
     expect_refusal(fmt::format("[machine]\ndevices = true\n{}[[links]]\nranks = 8\nbandwidth_bytes_per_s = 1e9\n", kRates),

@@ -97,6 +97,21 @@ function planned() {
   }
 }
 
+function float8() {
+  const shares = run.float8;
+  if (!shares) return;
+  $("float8-all").hidden = false;
+  const share = (x) => digits(100 * x, 3) + " %";
+  const size = (x) => (known(x) ? digits(x, 4) : "–");
+  const rows = shares.operands.map((o) => [el("code", {}, o.layer), o.operand, size(o.amax_least), size(o.amax_median), size(o.amax_largest), share(o.flushed), share(o.clipped)]);
+  $("float8").append(el("p", { class: "note" }, "Counted in " + plural(shares.steps, "step") + ". Flushed: elements that are no zeros and become zero. Clipped: elements beyond the largest code."),
+    table("What float8 loses", ["layer", "operand", "least amax", "median", "largest", "flushed", "clipped"], rows, [2, 3, 4, 5, 6], rows.length <= 25));
+  if (shares.filter_fqns.length) {
+    $("float8").append(el("p", { class: "note" }, "Layers of which an operand loses more than 5 % stay as they are with"),
+      el("pre", { tabindex: "0", role: "region", "aria-label": "Keys of the recipe" }, "[" + shares.table + "]\nfilter_fqns = " + JSON.stringify(shares.filter_fqns)));
+  }
+}
+
 function setup() {
   const job = last.job || {}, machine = last.machine || {}, build = last.build || {}, model = last.model || {};
   const mesh = Object.entries(job.mesh || {}).filter(([, n]) => n > 1).map(([a, n]) => a + " " + n).join(" × ");
@@ -180,6 +195,7 @@ head();
 curves();
 applyTheme();
 planned();
+float8();
 setup();
 recipe();
 samples();
