@@ -354,8 +354,8 @@ Command add_plan(CLI::App& app) {
                       "of step time and memory, the largest first");
     command->add_flag(
         "--hints", args->hints,
-        "also plan the job with 2, 4 and 8 context ranks, each in its fastest form, and where it does not fit, with as "
-        "many as make it fit");
+        "also plan the job with linear layers in float8, and with 2, 4 and 8 context ranks, each in its fastest form, and "
+        "where it does not fit, with as many as make it fit");
     command->add_option("--html", args->html, "write a page that shows the planned step to this file");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(
