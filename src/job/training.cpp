@@ -99,7 +99,9 @@ public:
                 return std::find(options_.watch.begin(), options_.watch.end(), name) != options_.watch.end();
             });
         }
-        if (config_.metrics.log_float8 && config_.float8() && !capture) float8_.emplace(job_.trainer->ranks());
+        const bool logs_float8 = config_.metrics.log_float8 && config_.float8().has_value();
+        if (logs_float8 && !capture) float8_.emplace(job_.trainer->ranks());
+        if (logs_float8 && capture) telemetry::warn("metrics.log_float8 counts nothing in a run with --watch");
         observer_.emplace(options_.observe, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
         while (job_.trainer->progress().steps < steps_) {
             const bool stops = stopping_.asked(group_);
