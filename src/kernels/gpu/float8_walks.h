@@ -31,7 +31,7 @@ __device__ __forceinline__ int64_t group_of(const Grouping& g, N run) {
 // f.begin(group), then f.at<W>(i) or f.at<1>(i) for this thread's elements of it. All threads of a block have the same groups.
 template <int W, class N = int64_t, class F>
 __device__ __forceinline__ void for_runs(int64_t n, const Grouping& g, F& f) {
-    const int64_t parts = (g.run + kOfBlock - 1) / kOfBlock, all = n / g.run * parts;
+    const int64_t parts = (g.run + kOfBlock - 1) / kOfBlock, all = int64_t{static_cast<N>(n) / static_cast<N>(g.run)} * parts;
     int64_t group = -1;
     for (int64_t part = block(); part < all; part += blocks()) {
         const int64_t run = static_cast<N>(part) / static_cast<N>(parts), first = (part - run * parts) * kOfBlock;
