@@ -111,8 +111,7 @@ private:
 };
 
 // Panels of kRows or kColumns of the rows or columns [outer, outer + count), `steps_of_panel` steps in each, get the steps of K
-// [p0, p0 + k). Behind them a last panel has zeros, or what
-// follows in memory: of these no sum is stored.
+// [p0, p0 + k). Behind them a last panel has zeros, or what follows in memory: of these no sum is stored.
 template <class Math, Side side, class Q, bool is_scaled>
 void pack_codes_of(const FactorPart& x, int64_t outer, int64_t count, int64_t p0, int64_t k, int64_t steps_of_panel,
                    typename Math::Element* to) {
