@@ -126,7 +126,7 @@ TIMED = {
 if args.tiny:
     TINY = dict(dim=16, layers=2, heads=4, kv_heads=4, ffn=32, vocab=64, batch=1, seq=16)
     SMALL, SMALL_GPT2, LONG, LONGER = TINY, {**TINY, "model": "gpt2"}, {**TINY, "steps": 3}, {**TINY, "steps": 3}
-    IN_BLOCKS = {**TINY, "dim": 128, "layers": 1, "heads": 1, "kv_heads": 1, "ffn": 128, "seq": 128, "steps": 5}
+    IN_BLOCKS = {**TINY, "dim": 128, "layers": 1, "heads": 1, "kv_heads": 1, "ffn": 128, "seq": 128, "steps": 2}
     TIMED = {name: {**TINY, "steps": 4} for name in TIMED}
 
 
