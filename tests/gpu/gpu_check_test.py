@@ -35,7 +35,7 @@ def check(run, *flags, code=0):
 
 right = check("right", "--seconds", "400")
 assert not right["failed"] and not right["not reached"], right
-for name in ("attention backward in parts", "context attention", "context gather", "context heads, ring", "context ring in parts", "gpt2 without epilogues", "llama in float8", "llama pinned snapshots, graph",
+for name in ("attention backward in parts", "context attention", "context gather", "context heads, ring", "context ring in parts", "gpt2 without epilogues", "llama in float8", "llama in float8, rowwise", "llama in float8, blockwise", "llama in float8, mx", "llama pinned snapshots, graph",
              "ranks on one GPU 3d", "other ops", "trace 162M", "resumed, evaluated, sampled"):
     assert name in right["passed"], (name, right)
 for name in ("peers fsdp", "peers async_tp_4"):  # need a GPU

@@ -197,5 +197,57 @@ TYPED_TEST(GpuFloat8Kernels, EachWalkHasTheBitsOfPlainLoops) {
     }
 }
 
+// ---- Scales for a library.
+
+template <class S>
+void expect_order(Factors f, const std::vector<int64_t>& want) {
+    ASSERT_EQ(f.count(), std::ssize(want));
+    const auto value = [](int64_t i) { return S(std::ldexp(1.0F, static_cast<int>(i % 90) - 40)); };
+    std::vector<S> scales, out(want.size() + 1, S(4.0F));
+    for (int64_t i = 0; i < f.rows * f.blocks; ++i) scales.push_back(value(i));
+    put_in_order(nullptr, f, scales.data(), out.data());
+    for (size_t i = 0; i < want.size(); ++i) {
+        const S expected = want[i] < 0 ? S{} : value(want[i]);
+        ASSERT_EQ(std::memcmp(&out[i], &expected, sizeof expected), 0) << f.rows << " x " << f.blocks << ", " << i;
+    }
+    EXPECT_EQ(static_cast<float>(out.back()), 4.0F) << "written past the end";
+}
+
+TEST(GpuFloat8Factors, AreInTheOrderOfTheLibrary) {
+    using Order = Factors::Order;
+    for (const auto& [rows, blocks] : {std::pair<int64_t, int64_t>{1, 1}, {48, 3}, {128, 4}, {300, 9}, {5, 8}}) {
+        for (const bool is_turned : {false, true}) {
+            Factors f{Order::BlocksOfRows, rows, blocks, is_turned ? 1 : blocks, is_turned ? rows : 1};
+            const auto from = [&f](int64_t row, int64_t block) {
+                return row >= f.rows || block >= f.blocks ? -1 : row * f.row_stride + block * f.block_stride;
+            };
+            std::vector<int64_t> want;
+            for (int64_t b = 0; b < blocks; ++b) {
+                for (int64_t r = 0; r < rows; ++r) want.push_back(from(r, b));
+            }
+            EXPECT_EQ(f.is_in_order(), rows == 1 || blocks == 1 || is_turned);
+            expect_order<float>(f, want);
+            f.order = Order::RowsOfFour, want.clear();
+            for (int64_t r = 0; r < rows; ++r) {
+                for (int64_t b = 0; b < (blocks + 3) / 4 * 4; ++b) want.push_back(from(r, b));
+            }
+            const bool is_in_order = (rows == 1 || blocks % 4 == 0) && (!is_turned || rows == 1 || blocks == 1);
+            EXPECT_EQ(f.is_in_order(), is_in_order) << rows << " x " << blocks;
+            expect_order<float>(f, want);
+            f.order = Order::Tiles, want.clear();
+            for (int64_t top = 0; top < rows; top += 128) {
+                for (int64_t left = 0; left < blocks; left += 4) {
+                    for (int64_t at = 0; at < 512; ++at) want.push_back(from(top + at % 16 / 4 * 32 + at / 16, left + at % 4));
+                }
+            }
+            EXPECT_FALSE(f.is_in_order());
+            expect_order<E8M0>(f, want);
+        }
+    }
+    const Factors one{Order::BlocksOfRows, 3, 1, 0, 1};  // a scale of all, for each row
+    EXPECT_FALSE(one.is_in_order());
+    expect_order<float>(one, {0, 0, 0});
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -1,7 +1,10 @@
 // Files of algorithms of cuBLASLt: what they say, what is refused, and which ops of a program they serve.
 #include "kernels/cuda/planned_products.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "ir/text.h"
@@ -183,6 +186,51 @@ TEST(PlannedFloat8, IsTurnedInTheWorkspaceWhereTheGpuTakesOneOrder) {
         EXPECT_EQ(whole > 0, capability >= 89);
         EXPECT_EQ(turned > 0, capability >= 89);
         EXPECT_EQ(parts > 0, capability < 89);
+    }
+}
+
+// Which recipes' products cuBLASLt has, by compute capability; all others are made of parts.
+TEST(PlannedFloat8, IsWholeWhereTheGpuTakesItsScales) {
+    struct Row {
+        const char *converter, *recipe;
+        std::vector<int> whole;
+    };
+    for (const Row& row : {Row{"quantize.linear.float8", "tensorwise", {89, 90, 100, 120}},
+                           {"quantize.linear.float8", "rowwise", {90, 100}},
+                           {"quantize.linear.float8", "rowwise_with_gw_hp", {90, 100}},
+                           {"quantize.linear.float8", "blockwise", {90}},
+                           {"quantize.linear.mx", "mxfp8_cublas", {100}},
+                           {"quantize.linear.mx", "mxfp8_cublas_rceil", {100}}}) {
+        for (const int capability : {80, 89, 90, 100, 120}) {
+            SCOPED_TRACE(fmt::format("{} on {}", row.recipe, capability));
+            const std::string converter = row.converter;
+            compile::CompileOptions options;
+            options.catalog = planned_catalog("a test", capability);
+            const compile::Recipe recipe = small_recipe({{"model.converters", converter},
+                                                         {converter + ".recipe_name", row.recipe},
+                                                         {converter + ".filter_fqns", "attention"},
+                                                         {"training.mixed_precision_param", "bfloat16"},
+                                                         {"model.dim", "256"},
+                                                         {"model.ffn_dim", "512"},
+                                                         {"training.seq_len", "256"}});
+            const ir::Program p = compile::compile(recipe, options).programs[0];
+            EXPECT_FALSE(ops::verify(p));
+            int whole = 0, parts = 0;
+            for (const ir::Routine& r : p.routines) {
+                for (const ir::Op& op : r.ops) {
+                    parts += !why_not_float8(op, capability).empty();
+                    if (op.kernel != "cublaslt.scaled_matmul") continue;
+                    ++whole;
+                    const auto problem = scaled_problem({p.mesh, r, op, 0, 1}, kind_of(capability));
+                    ASSERT_TRUE(problem);
+                    EXPECT_EQ(op.workspace_bytes,
+                              whole_product_bytes(kProductWorkspaceBytes + problem->bytes(turns_float8(kind_of(capability)))));
+                }
+            }
+            const bool is_whole = std::find(row.whole.begin(), row.whole.end(), capability) != row.whole.end();
+            EXPECT_EQ(whole > 0, is_whole);
+            EXPECT_EQ(parts > 0, !is_whole);
+        }
     }
 }
 

@@ -235,6 +235,22 @@ std::vector<OpCase> float8_cases() {
     product("of_one_scale_to_operand", {gradients(y), codes(w), scale(""), scale("")}, x, "", of_blocks);
     product("of_one_scale_to_weight", {gradients(y), codes(x), scale(""), scale("")}, w, "", of_blocks);
     product("of_one_scale_swapped", {codes(x), gradients(y), scale(""), scale("")}, w, "", of_blocks);
+    // And rows, 128 elements, 128 x 128, and powers of two for 32 elements, each as in the three products of a layer.
+    product("of_rows_and_columns", {codes(x), codes(w), scale("batch seq"), scale("ffn")}, y, "", of_blocks, fast);
+    product("of_rows_and_one_scale", {codes(y), codes(w), scale("batch seq"), scale("")}, x, "", of_blocks);
+    product("of_rows_to_operand", {codes(y), codes(w), scale("batch seq"), scale("hidden")}, x, "", of_blocks);
+    product("of_rows_to_weight", {codes(y), codes(x), scale("ffn"), scale("hidden")}, w, "", of_blocks);
+    product("of_rows_swapped", {codes(x), codes(y), scale("hidden"), scale("ffn")}, w, "", of_blocks);
+    const std::map<std::string, int64_t> by_128 = {{"batch", 1}, {"seq", 256}, {"hidden", 384}, {"ffn", 512}},
+                                         by_32 = {{"batch", 1}, {"seq", 64}, {"hidden", 96}, {"ffn", 128}};
+    const std::string of_tiles = "ffn.g hidden.g";
+    product("of_128", {codes(x), codes(w), scale("batch seq hidden.g"), scale(of_tiles)}, y, "", by_128, fast);
+    product("of_128_to_operand", {codes(y), codes(w), scale("batch seq ffn.g"), scale(of_tiles)}, x, "", by_128);
+    product("of_128_to_weight", {codes(y), codes(x), scale("batch seq.g ffn"), scale("batch seq.g hidden")}, w, "", by_128);
+    product("of_128_swapped", {codes(w), codes(x), scale(of_tiles), scale("batch seq hidden.g")}, y, "", by_128);
+    product("of_32", {codes(x), codes(w), exponents("batch seq hidden.g"), exponents("ffn hidden.g")}, y, "", by_32, fast);
+    product("of_32_to_operand", {codes(y), codes(w), exponents("batch seq ffn.g"), exponents("ffn.g hidden")}, x, "", by_32);
+    product("of_32_to_weight", {codes(y), codes(x), exponents("batch seq.g ffn"), exponents("batch seq.g hidden")}, w, "", by_32);
     product("long_sum", {codes(x), codes(w), scale(tokens), scale("")}, y, "", long_sum);
     product("long_sum_of_blocks", {codes(x), codes(w), scale("batch hidden.g"), scale("ffn")}, y, "", long_sum);
     product("long_sum_of_powers", {codes(x), codes(w), exponents("batch seq hidden.g"), exponents("ffn hidden.g")}, y, "",

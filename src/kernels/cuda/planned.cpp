@@ -100,7 +100,12 @@ std::string why_not_float8(const ir::Op& op, int compute_capability) {
     if (!has_float8(compute_capability))
         return fmt::format("GPUs of compute capability {}.{} have no products of float8", compute_capability / 10,
                            compute_capability % 10);
-    return fmt::format("it takes factors with one scale each, and sizes that are multiples of {}", kFloat8Block);
+    const char* scales = "one scale each";
+    if (kind_of(compute_capability) == GpuKind::Hopper)
+        scales = "a scale for all, each row, each 128 elements of a row or each 128 x 128";
+    if (kind_of(compute_capability) == GpuKind::Blackwell)
+        scales = "a scale for all or each row, or a power of two for each 32 elements of a row";
+    return fmt::format("it takes factors with {}, and sizes that are multiples of {}", scales, kFloat8Block);
 }
 
 ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {

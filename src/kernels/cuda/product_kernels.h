@@ -5,6 +5,7 @@
 
 #include "base/round.h"
 #include "kernels/cuda/gpu_kind.h"
+#include "kernels/cuda/scaled_products.h"
 #include "kernels/registry/registry.h"
 #include "ops/einsum.h"
 
@@ -14,15 +15,14 @@ inline constexpr const char* kProductsName = "cublaslt";
 
 // What cuBLASLt may use in a product, bytes: as NVIDIA recommends for Hopper (cublasSetWorkspace in its documentation).
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
-// Of the workspace that it is given; kernels get theirs aligned to kAlignmentBytes.
-inline constexpr int64_t kProductAlignment = 256;
+// Kernels get a workspace aligned to kAlignmentBytes, the library one to kProductAlignment.
 constexpr int64_t whole_product_bytes(int64_t of_library) { return of_library + kProductAlignment - kAlignmentBytes; }
 
 // In the module. in, out: how operands and the result are stored. UserError runtime.no_algorithm where this GPU's library has
 // none for a fused op.
 std::unique_ptr<Kernel> make_product(const KernelContext& context, Dtype in, Dtype out);
-// Of factors in float8 with a scale each. turns: each factor is to have the contraction innermost.
-std::unique_ptr<Kernel> make_scaled_product(const KernelContext& context, bool turns);
+// Of factors in float8, on such a GPU.
+std::unique_ptr<Kernel> make_scaled_product(const KernelContext& context, GpuKind kind);
 
 template <class In, class Out>
 struct Matmul {
@@ -87,41 +87,40 @@ struct MatmulDgelu : Matmul<T, T> {
     static bool serves(const KernelContext& c) { return registry::is_gelu(c) && has_aux(c); }
 };
 
-// Products of float8 (cublasLtMatmul in its documentation): where GPUs are not 10.x, of factors that both have the contraction
-// innermost. Sizes are multiples of kFloat8Block, and so are addresses.
-inline constexpr int64_t kFloat8Block = 16;
-constexpr bool turns_float8(int compute_capability) { return kind_of(compute_capability) != GpuKind::Blackwell; }
-
-// A factor where it is turned, in the workspace.
-constexpr int64_t turned_bytes(int64_t rows, int64_t columns) { return round_up(rows * columns, kProductAlignment); }
-
-template <class A, class B, class Out, bool turns>
+// Products of float8.
+template <class A, class B, class Out, class S, GpuKind kind>
 struct ScaledMatmul {
     static constexpr registry::Family kFamily{"scaled_einsum", "scaled_matmul", std::is_same_v<Out, float> ? 0 : -1};
-    using Types = Out(A, B, float, float);
-    static bool serves(const KernelContext& c) {
-        ops::MatmulShape s;
-        const bool is_one_each = c.elements(c.in(2)) == 1 && c.elements(c.in(3)) == 1;
-        return is_one_each && ops::is_matmul(c.mesh, c.routine, c.op, &s) && s.m % kFloat8Block == 0 && s.n % kFloat8Block == 0 &&
-               s.k % kFloat8Block == 0;
-    }
+    using Types = Out(A, B, S, S);
+    static bool serves(const KernelContext& c) { return scaled_problem(c, kind).has_value(); }
     static int64_t workspace_bytes(const KernelContext& c) {
-        ops::MatmulShape s;
-        ops::is_matmul(c.mesh, c.routine, c.op, &s);
-        const int64_t a = turns && s.a_transposed ? turned_bytes(s.m, s.k) : 0,
-                      b = turns && s.b_transposed ? turned_bytes(s.n, s.k) : 0;
-        return whole_product_bytes(kProductWorkspaceBytes + a + b);
+        return whole_product_bytes(kProductWorkspaceBytes + scaled_problem(c, kind)->bytes(turns_float8(kind)));
     }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_scaled_product(c, turns); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_scaled_product(c, kind); }
 };
-template <class B, bool turns, class Out>
+template <class B, GpuKind kind, class Out, class S>
 void add_scaled_to(std::vector<Registered>& r) {
-    registry::add_all<B, ScaledMatmul<F8E4M3, F8E4M3, Out, turns>, ScaledMatmul<F8E4M3, F8E5M2, Out, turns>,
-                      ScaledMatmul<F8E5M2, F8E4M3, Out, turns>>(r);
+    registry::add_all<B, ScaledMatmul<F8E4M3, F8E4M3, Out, S, kind>, ScaledMatmul<F8E4M3, F8E5M2, Out, S, kind>,
+                      ScaledMatmul<F8E5M2, F8E4M3, Out, S, kind>>(r);
 }
-template <class B, bool turns>
+template <class B, GpuKind kind, class S>
+void add_scaled_by(std::vector<Registered>& r) {
+    add_scaled_to<B, kind, float, S>(r), add_scaled_to<B, kind, Bf16, S>(r), add_scaled_to<B, kind, F16, S>(r);
+}
+template <class B, GpuKind kind>
 void add_scaled(std::vector<Registered>& r) {
-    add_scaled_to<B, turns, float>(r), add_scaled_to<B, turns, Bf16>(r), add_scaled_to<B, turns, F16>(r);
+    add_scaled_by<B, kind, float>(r);
+    if constexpr (has_scales(kind, ScaleMode::Power)) add_scaled_by<B, kind, E8M0>(r);
+}
+template <class B>
+void add_scaled(std::vector<Registered>& r, int compute_capability) {
+    switch (kind_of(compute_capability)) {
+        case GpuKind::Ampere: return;
+        case GpuKind::Ada: return add_scaled<B, GpuKind::Ada>(r);
+        case GpuKind::Hopper: return add_scaled<B, GpuKind::Hopper>(r);
+        case GpuKind::Blackwell: return add_scaled<B, GpuKind::Blackwell>(r);
+        case GpuKind::Consumer: return add_scaled<B, GpuKind::Consumer>(r);
+    }
 }
 
 template <class B, class T>
@@ -139,7 +138,7 @@ std::vector<Registered> list_of_products(int compute_capability) {
     add_with_epilogues<B, float>(r, compute_capability);
     add_with_epilogues<B, Bf16>(r, compute_capability);
     add_with_epilogues<B, F16>(r, compute_capability);
-    if (has_float8(compute_capability)) turns_float8(compute_capability) ? add_scaled<B, true>(r) : add_scaled<B, false>(r);
+    add_scaled<B>(r, compute_capability);
     return r;
 }
 

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/round.h"
@@ -86,7 +88,7 @@ struct Operands {
     void* c;
     const void* bias = nullptr;                         // [n]
     const void* aux = nullptr;                          // GELU's operand [m, n]: written with a bias, else read
-    const void *a_scale = nullptr, *b_scale = nullptr;  // of factors in float8, one number each
+    const void *a_scale = nullptr, *b_scale = nullptr;  // of factors in float8
 };
 
 struct Types {
@@ -129,6 +131,14 @@ public:
     }
     // Of float8: sums may be taken in fewer bits than float32 has.
     void sum_fast() { set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}); }
+    void scale_as(ScaleMode a, ScaleMode b) {
+        if (a == ScaleMode::All) return;
+        constexpr int64_t kFirst = 120900;  // version with all of them
+        if (products_version() < kFirst)
+            refuse(fmt::format("it is of version {}, before {}", products_version(), kFirst).c_str());
+        set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(b));
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(a));
+    }
     // For aligned pointers this one; for others, the library chooses.
     void use(const ChosenAlgorithm& chosen) {
         const auto refuse = [&](const std::string& why) {
@@ -189,6 +199,16 @@ private:
         if (epilogue_.has_aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     }
 
+    static int32_t mode_of(ScaleMode mode) {
+        switch (mode) {
+            case ScaleMode::All: break;
+            case ScaleMode::Row: return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+            case ScaleMode::Block: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+            case ScaleMode::Tile: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+            case ScaleMode::Power: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+        }
+        return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    }
     void scale_by(const void* a, const void* b) {
         set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
         set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
@@ -295,36 +315,55 @@ std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out
     });
 }
 
-std::unique_ptr<Kernel> make_scaled_product(const KernelContext& c, bool turns) {
-    const ops::MatmulShape stored = shape_of(c);
-    const int a = stored.swapped ? 1 : 0, b = 1 - a;
-    ops::MatmulShape shape = stored;
+std::unique_ptr<Kernel> make_scaled_product(const KernelContext& c, GpuKind kind) {
+    const std::optional<ScaledProblem> found = scaled_problem(c, kind);
+    ensure(found.has_value(), "cublaslt.scaled_matmul: not a product that it serves");
+    const ScaledProblem p = *found;
+    const bool turns = turns_float8(kind);
+    ops::MatmulShape shape = p.shape;
     if (turns) shape.a_transposed = shape.b_transposed = false;
-    const Types types = {c.in(static_cast<size_t>(a)).dtype, c.in(static_cast<size_t>(b)).dtype, c.out(0).dtype};
-    auto product = std::make_shared<Product>(c.op.kind, shape, Epilogue{}, types, kProductWorkspaceBytes);
-    if (c.op.attrs.contains("fast") && c.op.integer("fast") != 0) product->sum_fast();
+    const auto type = [&](const ScaledFactor& f) { return c.in(static_cast<size_t>(f.operand)).dtype; };
+    auto product = std::make_shared<Product>(c.op.kind, shape, Epilogue{}, Types{type(p.a), type(p.b), c.out(0).dtype},
+                                             kProductWorkspaceBytes);
+    product->scale_as(p.a.mode, p.b.mode);
+    // Sums of blocks are added in float32.
+    const bool may_be_fast = p.a.mode == ScaleMode::All || p.a.mode == ScaleMode::Row;
+    if (may_be_fast && c.op.attrs.contains("fast") && c.op.integer("fast") != 0) product->sum_fast();
     product->prepare();
     return kernel_from([=, adds = c.op.accumulates(0)](const KernelArgs& k) {
+        const gpu::Stream stream = k.queue.handle();
         // Behind what the library uses.
         char* next = static_cast<char*>(aligned_workspace(k.workspace)) + kProductWorkspaceBytes;
-        const auto factor = [&](int i, bool is_turned, int64_t rows) {
-            if (!turns || !is_turned) return static_cast<const void*>(k.in[i]);
-            char* const at = next;
-            next += turned_bytes(rows, shape.k);
-            gpu::turn(k.queue.handle(), shape.k, rows, k.in[i], at);
-            return static_cast<const void*>(at);
+        const auto codes = [&](const ScaledFactor& f) -> const void* {
+            const int64_t bytes = f.code_bytes(turns);
+            if (bytes == 0) return k.in[f.operand];
+            gpu::turn(stream, f.k, f.rows, k.in[f.operand], next);
+            return std::exchange(next, next + bytes);
+        };
+        const auto scales = [&](const ScaledFactor& f) -> const void* {
+            const void* const own = k.in[f.operand + 2];
+            const std::optional<gpu::Factors> factors = f.factors();
+            if (!factors) return own;
+            if (f.mode == ScaleMode::Power)
+                gpu::put_in_order(stream, *factors, static_cast<const E8M0*>(own), reinterpret_cast<E8M0*>(next));
+            else gpu::put_in_order(stream, *factors, static_cast<const float*>(own), reinterpret_cast<float*>(next));
+            return std::exchange(next, next + f.scale_bytes());
         };
         Operands o = {};
-        o.a = factor(a, stored.a_transposed, shape.m), o.b = factor(b, stored.b_transposed, shape.n);
+        o.a = codes(p.a), o.b = codes(p.b), o.a_scale = scales(p.a), o.b_scale = scales(p.b);
         o.before = adds && !k.fresh ? k.out[0] : nullptr, o.c = k.out[0];
-        o.a_scale = k.in[a + 2], o.b_scale = k.in[b + 2];
-        product->run(static_cast<cudaStream_t>(k.queue.handle()), o, k.workspace);
+        product->run(static_cast<cudaStream_t>(stream), o, k.workspace);
     });
 }
 
 const std::vector<Registered>& product_kernels(int compute_capability) {
-    static const std::vector<Registered> all = list_of_products<Library>(compute_capability);
-    return all;
+    static const std::map<GpuKind, std::vector<Registered>> all = [] {
+        std::map<GpuKind, std::vector<Registered>> out;
+        for (const GpuKind kind : {GpuKind::Ampere, GpuKind::Ada, GpuKind::Hopper, GpuKind::Blackwell, GpuKind::Consumer})
+            out[kind] = list_of_products<Library>(compute_capability_of(kind));
+        return out;
+    }();
+    return all.at(kind_of(compute_capability));
 }
 
 }  // namespace lockstep::kernels::cuda

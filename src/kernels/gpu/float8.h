@@ -52,6 +52,28 @@ template <class T, class S>
 void apply_scales(Stream stream, int64_t n, const Grouping& of_a, const Grouping& of_b, const float* x, const S* a, const S* b,
                   T* y);
 
+// The scales of a factor of a library's product, of blocks of what is summed over, in the order in which it reads them.
+struct Factors {
+    // [blocks, rows]; [rows, blocks] with blocks rounded up to four; tiles of 128 rows x 4 blocks, which lie like elements of
+    // [rows / 128, blocks / 4], and in which (row, block) is at row % 32 * 16 + row / 32 * 4 + block (cuBLASLt's documentation).
+    enum class Order { BlocksOfRows, RowsOfFour, Tiles };
+    Order order = Order::BlocksOfRows;
+    int64_t rows = 1, blocks = 1, row_stride = 0, block_stride = 0;  // of the scales as they are
+
+    constexpr int64_t padded_blocks() const { return order == Order::BlocksOfRows ? blocks : (blocks + 3) / 4 * 4; }
+    constexpr int64_t count() const { return (order == Order::Tiles ? (rows + 127) / 128 * 128 : rows) * padded_blocks(); }
+    constexpr bool is_in_order() const {
+        const auto is = [&](int64_t of_row, int64_t of_block) {
+            return (rows == 1 || row_stride == of_row) && (blocks == 1 || block_stride == of_block);
+        };
+        if (order == Order::BlocksOfRows) return is(1, rows);
+        return order == Order::RowsOfFour && is(blocks, 1) && (rows == 1 || blocks % 4 == 0);
+    }
+};
+// out [count()]: zeros where there is no scale. S: float, E8M0.
+template <class S>
+void put_in_order(Stream stream, const Factors& factors, const S* scales, S* out);
+
 // x [rows, columns] of bytes becomes [columns, rows]. Sizes and addresses are multiples of 16.
 void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out);
 

@@ -38,7 +38,36 @@ __global__ void __launch_bounds__(kEachThreads) turn_kernel(int64_t rows, int64_
     }
 }
 
+template <class S>
+struct InOrder {
+    Factors f;
+    const S* scales;
+    S* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t padded = f.padded_blocks();
+        int64_t row = i / padded, in_row = i - row * padded;
+        if (f.order == Factors::Order::BlocksOfRows) {
+            in_row = i / f.rows, row = i - in_row * f.rows;
+        } else if (f.order == Factors::Order::Tiles) {
+            const int64_t tile = i / 512, across = padded / 4, down = tile / across;
+            const int at = static_cast<int>(i % 512);
+            row = down * 128 + at % 16 / 4 * 32 + at / 16, in_row = (tile - down * across) * 4 + at % 4;
+        }
+        S scale{};
+        if (row < f.rows && in_row < f.blocks) scale = scales[row * f.row_stride + in_row * f.block_stride];
+        out[i] = scale;
+    }
+};
+
 }  // namespace
+
+template <class S>
+void put_in_order(Stream stream, const Factors& factors, const S* scales, S* out) {
+    for_each(stream, factors.count(), InOrder<S>{factors, scales, out});
+}
+template void put_in_order<float>(Stream, const Factors&, const float*, float*);
+template void put_in_order<E8M0>(Stream, const Factors&, const E8M0*, E8M0*);
 
 void turn(Stream stream, int64_t rows, int64_t columns, const void* x, void* out) {
     const int64_t all = (rows + kTurned - 1) / kTurned * ((columns + kTurned - 1) / kTurned);

@@ -161,8 +161,8 @@ Product checked(const Operation& o, const Layout& a, const Layout& b, const Layo
 
 uint64_t hash(const Product& p) {
     const Operation& o = p.operation;
-    std::string all = fmt::format("{} {} {} {} {} {} {}", static_cast<int>(o.compute), o.pointer_mode, o.transposed_a,
-                                  o.transposed_b, o.epilogue, o.aux_ld, o.fast_accumulation);
+    std::string all = fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(o.compute), o.pointer_mode, o.transposed_a,
+                                  o.transposed_b, o.epilogue, o.aux_ld, o.fast_accumulation, o.a_scale_mode, o.b_scale_mode);
     for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
         all += fmt::format(" {} {} {} {} {} {} {}", static_cast<int>(l->type), l->rows, l->cols, l->ld, l->order, l->batch_count,
                            l->batch_stride);
@@ -226,6 +226,13 @@ struct Range {
 void require_device_memory(const char* name, const void* address, size_t bytes) {
     const std::string why = unusable(address, bytes, current_device(), false);
     require(why.empty(), kInvalid, fmt::format("{}: {}", name, why));
+}
+
+void require_scales(const void* scales, int32_t mode, int64_t outer, int64_t depth) {
+    if (!scales) return;
+    require_device_memory("a scale", scales, scale_bytes(mode, outer, depth));
+    require(mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F || alignment_of(scales) >= kFloat8Alignment, kInvalid,
+            "scales are aligned to 16 bytes");
 }
 
 std::vector<Range> ranges(const Product& p) {
@@ -484,9 +491,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
             require(alignment_of(r.address) >= algorithm.alignment[r.operand], kInvalid,
                     fmt::format("the algorithm needs {} aligned to {} bytes", r.name, algorithm.alignment[r.operand]));
         }
-        for (const void* scale : {p.operation.a_scale, p.operation.b_scale}) {
-            if (scale) require_device_memory("a scale", scale, sizeof(float));
-        }
+        require_scales(p.operation.a_scale, p.operation.a_scale_mode, p.rows(), p.depth());
+        require_scales(p.operation.b_scale, p.operation.b_scale_mode, p.cols(), p.depth());
         require_apart(p, operands);
         require_workspace({static_cast<char*>(workspace), workspace_bytes}, algorithm, operands);
 

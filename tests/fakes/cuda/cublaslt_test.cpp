@@ -71,7 +71,7 @@ struct Call {
     Matrix a, b, c, d, bias, aux;
     int32_t bias_type = -1;
     const void *a_scale = nullptr, *b_scale = nullptr;
-    int32_t scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    int32_t scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     int8_t fast_accumulation = 0;
     float alpha = 1.5f, beta = 0;
     const void *alpha_at = &alpha, *beta_at = &beta;
@@ -134,6 +134,7 @@ struct Call {
         set(o, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, a_scale);
         set(o, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, b_scale);
         set(o, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode);
+        set(o, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, b_scale_mode);
         set(o, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast_accumulation);
         return o;
     }
@@ -579,6 +580,98 @@ TEST_F(FakesCublasLt, Float8IsTransposedAsTheGpuHasIt) {
     }
     of(8, 9, CUBLAS_OP_T, CUBLAS_OP_N)->must_run();
     of(8, 6, CUBLAS_OP_T, CUBLAS_OP_N)->refused(CUBLAS_STATUS_NOT_SUPPORTED, "compute capability 86 has no float8");
+}
+
+constexpr int32_t kOne = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, kRow = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+                  kBlock = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, kTile = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                  kPower = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+
+// The documentation's layouts, written out: where the scale of an element is, how many there are, and their values.
+int64_t place_of_scale(int32_t mode, int64_t row, int64_t k, int64_t rows, int64_t depth) {
+    if (mode == kRow) return row;
+    if (mode == kBlock) return k / 128 * rows + row;
+    const int64_t blocks = (depth + (mode == kTile ? 127 : 31)) / (mode == kTile ? 128 : 32), padded = (blocks + 3) / 4 * 4;
+    if (mode == kTile) return row / 128 * padded + k / 128;
+    const int64_t outer = row % 128, inner = k / 32 % 4;
+    return (k / 128 * 4 + row / 128 * padded) * 128 + outer % 32 * 16 + outer / 32 * 4 + inner;
+}
+double scale_value(int64_t place) { return std::ldexp(1, static_cast<int>(place * 7 % 5) - 2); }
+const void* new_scales(int32_t mode, int64_t rows, int64_t depth) {
+    const int64_t count = (rows + 127) / 128 * 128 * ((depth + 127) / 128 * 4);
+    auto* const bytes = device_memory<char>(static_cast<size_t>(4 * count));
+    for (int64_t i = 0; i < count; ++i) set_element(bytes, mode == kPower ? Dtype::E8M0 : Dtype::F32, i, scale_value(i));
+    return bytes;
+}
+void set_capability(int major, int minor) {
+    DeviceProperties properties;
+    properties.major = major, properties.minor = minor;
+    set_device_properties(properties);
+}
+
+TEST_F(FakesCublasLt, ScalesOfFloat8LieAsTheDocumentationSays) {
+    struct Modes {
+        int32_t a, b;
+        int major;
+    };
+    for (const Modes& modes : {Modes{kRow, kRow, 9},
+                               {kRow, kRow, 10},
+                               {kBlock, kBlock, 9},
+                               {kBlock, kTile, 9},
+                               {kTile, kBlock, 9},
+                               {kPower, kPower, 10}}) {
+        for (const int64_t depth : {144, 272}) {
+            reset(1);
+            set_capability(modes.major, 0);
+            Float8Call call(160, 272, depth, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F);
+            call.scale_mode = modes.a, call.b_scale_mode = modes.b;
+            call.a_scale = new_scales(modes.a, 160, depth), call.b_scale = new_scales(modes.b, 272, depth);
+            call.must_run();
+            for (int64_t i = 0; i < 160; i += 3) {
+                for (int64_t j = 0; j < 272; ++j) {
+                    double sum = 0;
+                    for (int64_t k = 0; k < depth; ++k)
+                        sum += call.a.get(0, k, i) * scale_value(place_of_scale(modes.a, i, k, 160, depth)) *
+                               call.b.get(0, k, j) * scale_value(place_of_scale(modes.b, j, k, 272, depth));
+                    ASSERT_NEAR(call.d.get(0, i, j), sum, 1e-4 + 1e-5 * std::abs(sum))
+                        << modes.a << modes.b << " " << i << " " << j;
+                }
+            }
+        }
+    }
+}
+
+TEST_F(FakesCublasLt, ScalesOfFloat8AreRefusedAsByGpus) {
+    const auto call = [](int32_t a, int32_t b, int major, int minor = 0) {
+        reset(1);
+        set_capability(major, minor);
+        auto made = std::make_unique<Float8Call>(128, 128, 128, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_16BF);
+        made->scale_mode = a, made->b_scale_mode = b;
+        made->a_scale = new_scales(a, 128, 128), made->b_scale = new_scales(b, 128, 128);
+        return made;
+    };
+    for (const auto& [a, b] : {std::pair{kTile, kTile}, {kRow, kOne}, {kOne, kRow}, {kRow, kBlock}, {kPower, kBlock}}) {
+        for (const int major : {9, 10})
+            call(a, b, major)->refused(CUBLAS_STATUS_NOT_SUPPORTED, fmt::format("the modes {} and {} of scales", a, b));
+    }
+    for (const auto& [a, b] : {std::pair{kRow, kRow}, {kBlock, kBlock}, {kBlock, kTile}, {kTile, kBlock}, {kPower, kPower}}) {
+        for (const auto& [major, minor] : {std::pair{8, 9}, {9, 0}, {10, 0}, {10, 3}, {12, 0}}) {
+            const bool has = a == kPower ? major == 10 : a == kRow ? major == 9 || major == 10 : major == 9;
+            if (has) call(a, b, major, minor)->must_run();
+            else call(a, b, major, minor)->refused(CUBLAS_STATUS_NOT_SUPPORTED, "has no scales of the modes");
+        }
+    }
+    auto fast = call(kBlock, kTile, 9);
+    fast->fast_accumulation = 1;
+    fast->refused(CUBLAS_STATUS_NOT_SUPPORTED, "sums of blocks are not accumulated fast");
+    auto none = call(kRow, kRow, 9);
+    none->b_scale = nullptr;
+    none->refused(CUBLAS_STATUS_INVALID_VALUE, "scales of these modes have addresses");
+    auto unaligned = call(kPower, kPower, 10);
+    unaligned->a_scale = static_cast<const char*>(unaligned->a_scale) + 8;
+    unaligned->refused(CUBLAS_STATUS_INVALID_VALUE, "scales are aligned to 16 bytes");
+    auto few = call(kRow, kRow, 9);
+    few->a_scale = device_memory<float>(64);
+    few->refused(CUBLAS_STATUS_INVALID_VALUE, "a scale: ");
 }
 
 TEST_F(FakesCublasLt, Float8IsRefusedWhereTheDocumentationHasNone) {

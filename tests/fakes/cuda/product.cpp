@@ -107,6 +107,21 @@ void multiply_floats(const float* a, const float* b, float* sums, int64_t rows, 
     }
 }
 
+// The scale of an element of op(A), or of op(B) with its columns as rows, by the layouts of the documentation.
+float scale_at(const void* scales, int32_t mode, int64_t row, int64_t k, int64_t rows, int64_t depth) {
+    const auto* const floats = static_cast<const float*>(scales);
+    switch (mode) {
+        case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F: return floats[row];
+        case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F: return floats[k / 128 * rows + row];
+        case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+            return floats[row / 128 * round_up((depth + 127) / 128, int64_t{4}) + k / 128];
+        case CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0: break;
+        default: throw InternalError("product: a mode of scales that the checks let pass");
+    }
+    const int64_t block = k / 32, tiles = ((depth + 31) / 32 + 3) / 4, tile = row / 128 * tiles + block / 4;
+    return static_cast<const E8M0*>(scales)[tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4];
+}
+
 constexpr float kGeluScale = 0.7978845608f, kGeluCubic = 0.044715f;  // sqrt(2 / pi); by the tanh formula
 
 float gelu(float x) { return 0.5f * x * (1 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))); }
@@ -152,9 +167,17 @@ void multiply_batch(const Product& p, int64_t batch, float alpha, float beta, in
         std::transform(a.begin(), a.end(), a.begin(), tf32);
         std::transform(b.begin(), b.end(), b.begin(), tf32);
     }
+    if (o.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) {
+        for (const void* scale : {o.a_scale, o.b_scale}) alpha *= scale ? *static_cast<const float*>(scale) : 1;
+    } else {
+        for (int64_t k = 0; k < depth; ++k) {
+            for (int64_t i = 0; i < rows; ++i)
+                a[static_cast<size_t>(i * depth + k)] *= scale_at(o.a_scale, o.a_scale_mode, i, k, rows, depth);
+            for (int64_t j = 0; j < cols; ++j)
+                b[static_cast<size_t>(k * padded_cols + j)] *= scale_at(o.b_scale, o.b_scale_mode, j, k, cols, depth);
+        }
+    }
     multiply_in_parts(a, b, sums, rows, depth, padded_cols, parts);
-
-    for (const void* scale : {o.a_scale, o.b_scale}) alpha *= scale ? *static_cast<const float*>(scale) : 1;
 
     const View c = view(p.c, batch), d = view(p.d, batch), aux{batch * o.aux_stride, 1, o.aux_ld};
     for (int64_t i = 0; i < rows; ++i) {
@@ -174,6 +197,19 @@ void multiply_batch(const Product& p, int64_t batch, float alpha, float beta, in
 }
 
 }  // namespace
+
+size_t scale_bytes(int32_t mode, int64_t outer, int64_t depth) {
+    const auto blocks = [&](int64_t each) { return (depth + each - 1) / each; };
+    switch (mode) {
+        case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F: return static_cast<size_t>(4 * outer);
+        case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F: return static_cast<size_t>(4 * outer * blocks(128));
+        case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+            return static_cast<size_t>(4 * ((outer + 127) / 128) * round_up(blocks(128), int64_t{4}));
+        case CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0:
+            return static_cast<size_t>(round_up(outer, int64_t{128}) * round_up(blocks(32), int64_t{4}));
+        default: return sizeof(float);
+    }
+}
 
 size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : is_float8(type) ? 1 : 2; }
 

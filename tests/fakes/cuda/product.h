@@ -1,5 +1,5 @@
 // Products of matrices in the ways of cublasLtMatmul, on the host: D = epilogue(alpha op(A) op(B) + beta C + bias). Sums are in
-// float. Elements are float, bfloat16, float16, or float8 with a scale for all.
+// float. Elements are float, bfloat16, float16, or float8 with scales.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,7 +33,7 @@ struct Operation {
     int64_t aux_ld = 0;
     int64_t aux_stride = 0;
     int32_t aux_type = -1;  // -1: D's
-    // Of float8: addresses of float, and how they are meant (cublasLtMatmulMatrixScale_t).
+    // Of float8: addresses, and how they are meant (cublasLtMatmulMatrixScale_t).
     const void *a_scale = nullptr, *b_scale = nullptr;
     int32_t a_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     int8_t fast_accumulation = 0;  // sums are in float even so
@@ -58,6 +58,9 @@ struct Product {
     int64_t cols() const { return static_cast<int64_t>(d.cols); }
     int64_t depth() const { return static_cast<int64_t>(operation.transposed_a != CUBLAS_OP_N ? a.rows : a.cols); }
 };
+
+// Scales of a mode for [outer, depth] elements, of which depth are summed over.
+size_t scale_bytes(int32_t mode, int64_t outer, int64_t depth);
 
 size_t element_bytes(cudaDataType_t type);
 constexpr bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }

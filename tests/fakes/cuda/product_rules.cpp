@@ -83,6 +83,27 @@ void require_epilogue(const Product& p) {
     require(o.aux_stride % 8 == 0, kInvalid, "the stride between batches of the auxiliary matrix must be a multiple of 8");
 }
 
+// "Narrow precision data types usage" in the documentation of cuBLASLt: which modes go together, and on which GPUs.
+void require_scale_modes(const Operation& o, int compute_capability) {
+    constexpr auto kAll = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, kRow = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+                   kBlock = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, kTile = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                   kPower = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    const auto are = [&](int32_t a, int32_t b) { return o.a_scale_mode == a && o.b_scale_mode == b; };
+    if (are(kAll, kAll)) return;
+    const bool is_in_blocks = are(kBlock, kBlock) || are(kBlock, kTile) || are(kTile, kBlock);
+    require(is_in_blocks || are(kRow, kRow) || are(kPower, kPower), kNotSupported,
+            fmt::format("the fake does not know the modes {} and {} of scales", o.a_scale_mode, o.b_scale_mode));
+    const bool is_hopper = compute_capability == 90, is_blackwell = compute_capability / 10 == 10;
+    require(are(kPower, kPower) ? is_blackwell
+            : is_in_blocks      ? is_hopper
+                                : is_hopper || is_blackwell,
+            kNotSupported,
+            fmt::format("compute capability {} has no scales of the modes {} and {}", compute_capability, o.a_scale_mode,
+                        o.b_scale_mode));
+    require(o.a_scale && o.b_scale, kInvalid, "scales of these modes have addresses");
+    require(!is_in_blocks || o.fast_accumulation == 0, kNotSupported, "sums of blocks are not accumulated fast");
+}
+
 // "FP8 kernels" in the documentation of cublasLtMatmul.
 void require_float8(const Product& p, int compute_capability) {
     const Operation& o = p.operation;
@@ -91,9 +112,7 @@ void require_float8(const Product& p, int compute_capability) {
             "scales and fast accumulation are for products of float8");
     if (!is_float8(p.a.type)) return;
     require(compute_capability >= 89, kNotSupported, fmt::format("compute capability {} has no float8", compute_capability));
-    require(
-        o.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && o.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
-        kNotSupported, fmt::format("the fake does not know the modes {} and {} of scales", o.a_scale_mode, o.b_scale_mode));
+    require_scale_modes(o, compute_capability);
     const bool takes_all = compute_capability / 10 == 10;
     require(takes_all || (o.transposed_a == CUBLAS_OP_T && o.transposed_b == CUBLAS_OP_N), kNotSupported,
             fmt::format("on compute capability {} op(A) of float8 is transposed and op(B) is not", compute_capability));
