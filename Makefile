@@ -153,7 +153,7 @@ cluster-partitions: configure  ## low-bandwidth partitionings by turns on that c
 	$(call python,peers,bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/partitions.py build/release/lockstep
 
-convergence: configure  ## 1,000 steps with int8, int4, islands and bfloat16 moments against exact ones, three seeds each; goes on where it was stopped; two hours
+convergence: configure  ## 1,000 steps with int8, int4, islands, float8 and bfloat16 moments against exact ones, three seeds each; goes on where it was stopped; four hours
 	$(build) --target lockstep
 	python3 tests/convergence/convergence.py build/release/lockstep
 

@@ -34,7 +34,8 @@ public:
         for (size_t i = 1; i < pieces.size(); ++i) {
             const auto of = std::find(composite_.out.begin(), composite_.out.end(), pieces[i].in[0]) - composite_.out.begin();
             const ir::Tensor& amax = r_.tensors[pieces[i].out[0]];
-            results.push_back(b.op(ir::kAmax, {results[static_cast<size_t>(of)]}, {{amax.name + ".part", amax.dims}})[0]);
+            results.push_back(
+                b.op(ir::kAmax, {results[static_cast<size_t>(of)]}, {{amax.name + ".part", amax.dims, amax.dtype}})[0]);
         }
         std::vector<Op> made = std::move(r_.ops);
         r_.ops = outer;
