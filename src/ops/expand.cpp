@@ -33,9 +33,10 @@ public:
         std::vector<TensorId> results = rule(composite_.kind).expand(b, pieces[0]);
         for (size_t i = 1; i < pieces.size(); ++i) {
             const auto of = std::find(composite_.out.begin(), composite_.out.end(), pieces[i].in[0]) - composite_.out.begin();
+            const TensorId x = results[static_cast<size_t>(of)];
             const ir::Tensor& amax = r_.tensors[pieces[i].out[0]];
-            results.push_back(
-                b.op(ir::kAmax, {results[static_cast<size_t>(of)]}, {{amax.name + ".part", amax.dims, amax.dtype}})[0]);
+            const Dtype type = r_.tensors[x].dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32;  // as so far; `place` sets both
+            results.push_back(b.op(ir::kAmax, {x}, {{amax.name + ".part", amax.dims, type}})[0]);
         }
         std::vector<Op> made = std::move(r_.ops);
         r_.ops = outer;
