@@ -100,7 +100,7 @@ private:
             r_.assume("quantization=None of model_registry, which the JSON leaves out", "model.converters",
                       std::vector<std::string>{});
     }
-    // Those of January to April 2026: a list of objects, of which the fields tell which converter each is.
+    // Those of January to April 2026: a list of objects. The fields of an object say which converter it is.
     void read_converters(const Json& value) {
         const std::string key = "model_converters.converters";
         if (value.is_null()) return;

@@ -7,7 +7,7 @@
 
 namespace lockstep::report {
 
-// A layer is named of which more than this share of an operand's elements becomes zero or is beyond the largest code. The error
+// A layer is named if more than this share of an operand's elements becomes zero or is beyond the largest code. The error
 // of normally distributed values in E4M3 is then 1.5 times what rounding alone costs (docs/float8.md).
 inline constexpr double kMuchLost = 0.05;
 

@@ -1,4 +1,5 @@
-// Largest sizes that kernels give of what they make, on the emulator: the bits that amax() finds in memory, beside the same results.
+// Kernels that also give the largest sizes of their results, on the emulator: those sizes have the bits that amax() finds in
+// memory, and the results those of the kernel without them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ std::vector<T> normal_values(int64_t n, unsigned seed) {
     return x;
 }
 
-// Of `rows` rows of n elements, `of_group` of which are a group.
+// Groups of `of_group` rows, of `rows` rows of n elements.
 Grouping groups_of_rows(int64_t rows, int64_t n, int64_t of_group) {
     Grouping g;
     g.run = of_group * n, g.count = rows / of_group;

@@ -13,7 +13,7 @@ inline int place_of_amax(const KernelContext& c, int64_t result) {
     const auto at = std::find(of.begin(), of.end(), result);
     return at == of.end() ? -1 : static_cast<int>(c.op.out.size() - of.size() + static_cast<size_t>(at - of.begin()));
 }
-// Groups of y, of which a row is `whole`, are of whole rows.
+// Has each group of y whole rows? `amax`: the result that has the groups.
 inline bool has_groups_of_rows(const KernelContext& c, const ir::Tensor& y, int amax) {
     const Grouping groups = grouping(c, y, c.out(static_cast<size_t>(amax)));
     return groups.columns == 1 && groups.run % rows_of(c, y).n == 0;
@@ -100,7 +100,7 @@ private:
         const std::vector<ir::DimId>& dims = c.out(static_cast<size_t>(amax)).dims;
         return std::all_of(dims.begin(), dims.end(), [&](ir::DimId d) {
             const ir::DimId of = c.routine.dims[static_cast<size_t>(d)].of;
-            return std::find_if(row.begin(), row.end(), [&](ir::DimId own) { return own == d || own == of; }) != row.end();
+            return std::any_of(row.begin(), row.end(), [&](ir::DimId own) { return own == d || own == of; });
         });
     }
 };

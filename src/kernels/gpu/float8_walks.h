@@ -1,5 +1,5 @@
 // How threads share the elements of a float8 tensor, so that each knows the scale of what it has: three ways, by how the groups lie.
-// A functor f has begin(group) and at<W>(i) for elements of one group, and tile<W>(..) where scales lie beside each other.
+// A functor f has begin(group) and at<W>(i) for elements of one group, and tile<W>(..) where neighbours have neighbouring scales.
 #pragma once
 
 #include "kernels/gpu/each.h"
@@ -16,7 +16,7 @@ inline constexpr int64_t kRowsOfTile = 64;
 // Runs: a block has parts of one. Pieces: each thread looks for the group of its elements. Columns: those of Grouping.
 enum class Walk { Runs, Pieces, Columns };
 
-// N: of how many bits a division is, of which the short one is faster and needs fewer registers.
+// N: the type of divisions. Those of 32 bits are faster, and need fewer registers.
 template <class N>
 __device__ __forceinline__ int64_t group_of(const Grouping& g, N run) {
     int64_t at = 0;

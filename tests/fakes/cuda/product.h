@@ -59,7 +59,7 @@ struct Product {
     int64_t depth() const { return static_cast<int64_t>(operation.transposed_a != CUBLAS_OP_N ? a.rows : a.cols); }
 };
 
-// Scales of a mode for [outer, depth] elements, of which depth are summed over.
+// Scales of a mode for [outer, depth] elements. Sums run over depth.
 size_t scale_bytes(int32_t mode, int64_t outer, int64_t depth);
 
 size_t element_bytes(cudaDataType_t type);
