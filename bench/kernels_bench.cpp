@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -586,11 +587,22 @@ void quantize_floats(benchmark::State& state) {
     measure_bytes(state, threads, 4.0 * kCount + static_cast<double>(q.size()),
                   [&] { quantize(pool_of(threads), kCount, how, x.get(), q.data()); });
 }
+// n values of the normal distribution.
+const std::vector<Bf16>& normal_values(int64_t n) {
+    static const std::vector<Bf16> values = [n] {
+        std::mt19937 rng(1);
+        std::normal_distribution<float> normal;
+        std::vector<Bf16> out(static_cast<size_t>(n));
+        for (size_t i = 0; i < out.size(); ++i) out[i] = i < 1 << 20 ? Bf16(normal(rng)) : out[i - (1 << 20)];
+        return out;
+    }();
+    return values;
+}
 // Of bfloat16, with one scale.
 void floats_to_float8(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
-    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    const std::vector<Bf16>& x = normal_values(kCount);
     std::vector<F8E4M3> q(kCount);
     measure_bytes_beside_copy(state, threads, 3.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
@@ -603,7 +615,7 @@ void floats_to_float8(benchmark::State& state) {
 void floats_to_blocks(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20, kBlock = 32, kTogether = 64;
-    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    const std::vector<Bf16>& x = normal_values(kCount);
     std::vector<F8E4M3> q(kCount);
     std::vector<E8M0> s(kCount / kBlock);
     measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
@@ -623,7 +635,7 @@ void floats_to_blocks(benchmark::State& state) {
 void columns_to_blocks(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20, kBlock = 32, kRow = 4096, kTogether = 4096;
-    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    const std::vector<Bf16>& x = normal_values(kCount);
     std::vector<F8E4M3> q(kCount);
     std::vector<E8M0> s(kCount / kBlock);
     measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
@@ -633,10 +645,9 @@ void columns_to_blocks(benchmark::State& state) {
                 const int64_t first = i / kRow * kRow * kBlock + i % kRow;
                 uint32_t most[kTogether] = {};
                 float by[kTogether];
-                for (int64_t r = 0; r < kBlock; ++r) largest_of_columns(kTogether, x.data() + first + r * kRow, most);
+                largest_of_columns(kBlock, kTogether, kRow, x.data() + first, most);
                 block_scales(kTogether, most, 448, BlockRounding::rceil, s.data() + i, by);
-                for (int64_t r = 0; r < kBlock; ++r)
-                    columns_to_float8(kTogether, x.data() + first + r * kRow, by, q.data() + first + r * kRow);
+                columns_to_float8(kBlock, kTogether, kRow, x.data() + first, by, q.data() + first);
             }
         });
     });
@@ -644,7 +655,7 @@ void columns_to_blocks(benchmark::State& state) {
 void largest_size_of_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
-    const std::vector<Bf16> x(kCount, Bf16(0.3F));
+    const std::vector<Bf16>& x = normal_values(kCount);
     measure_bytes_beside_copy(state, threads, 2.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount, all, thread, 16);

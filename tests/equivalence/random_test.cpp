@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 #include <optional>
 
@@ -79,7 +80,10 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
             continue;
         }
         passed_by = 0;
-        ++counted;
+        if (++counted % 100 == 0) {
+            fmt::print("{} of {} layouts\n", counted, wanted);
+            std::fflush(stdout);
+        }
         const std::string again =
             fmt::format("again: LOCKSTEP_DRAWS=1 LOCKSTEP_SEED={} lockstep_tests --gtest_filter=Equivalence.{}\n{}", d->seed,
                         test->name(), d->recipe.toml());

@@ -102,13 +102,13 @@ void expect_columns_and_blocks(std::mt19937& rng, int64_t n, int64_t block, cons
     for (const float s : random_floats(rng, count, 100)) scales.push_back(std::abs(s));
     const auto at = [](const auto& v, int64_t i) { return v.data() + i; };
     std::vector<Q> columns(static_cast<size_t>(count + 1), Q(1.0F)), blocks = columns;
-    columns_to_float8(count, x.data(), scales.data(), columns.data());
+    columns_to_float8(1, count, count, x.data(), scales.data(), columns.data());
     blocks_to_float8(n, block, x.data(), scales.data(), blocks.data());
     std::vector<T> back(static_cast<size_t>(count + 1), T(5.0F));
     columns_from_float8(count, columns.data(), scales.data(), back.data());
     std::vector<uint32_t> most(static_cast<size_t>(n + 1), 7), of_columns(static_cast<size_t>(count + 1), 7);
     largest_of_blocks(n, block, x.data(), most.data());
-    for (const int64_t first : {int64_t{0}, count / 3}) largest_of_columns(count - first, at(x, first), of_columns.data());
+    for (const int64_t first : {int64_t{0}, count / 3}) largest_of_columns(1, count - first, 0, at(x, first), of_columns.data());
     for (int64_t i = 0; i < count; ++i) {
         const auto k = static_cast<size_t>(i), b = static_cast<size_t>(i / block);
         ASSERT_EQ(columns[k].bits, Q(static_cast<float>(x[k]) * scales[k]).bits) << isa << " " << i;
@@ -128,6 +128,82 @@ void expect_columns_and_blocks(std::mt19937& rng, int64_t n, int64_t block, cons
     EXPECT_EQ(static_cast<float>(back.back()), 5.0F) << "written past the end";
     EXPECT_EQ(most.back(), 7u) << "written past the end";
     EXPECT_EQ(of_columns.back(), 7u) << "written past the end";
+}
+
+// Of every bfloat16, in the order of their bits and in another one, times every power of two and other scales: one for all, for
+// blocks, and for columns of several rows.
+template <class Q>
+void expect_every_code(const char* isa) {
+    constexpr int64_t kRows = 8, kColumns = 65536 / kRows, kBlock = 32;
+    std::vector<Bf16> x(65536);
+    for (const uint32_t step : {1u, 40503u}) {
+        for (uint32_t i = 0; i < 65536; ++i) x[i].bits = static_cast<uint16_t>(i * step);
+        std::vector<float> scales = {0, INFINITY, NAN, 0.37F, 3.0F, 0x1.8p-126F, 0x1p-127F, 0x1p-149F};
+        for (int power = -126; power < 128; ++power) scales.push_back(std::ldexp(1.0F, power));
+        for (const float scale : scales) {
+            std::vector<Q> want, run(x.size()), blocks(x.size()), rows(x.size());
+            for (const Bf16 v : x) want.emplace_back(static_cast<float>(v) * scale);
+            const std::vector<float> all(kColumns, scale);
+            run_to_float8(static_cast<int64_t>(x.size()), x.data(), scale, run.data());
+            constexpr int64_t kTogether = kColumns / kBlock;
+            for (size_t b = 0; b < x.size() / kBlock; b += kTogether)
+                blocks_to_float8(kTogether, kBlock, x.data() + b * kBlock, all.data(), blocks.data() + b * kBlock);
+            columns_to_float8(kRows, kColumns, kColumns, x.data(), all.data(), rows.data());
+            for (size_t i = 0; i < x.size(); ++i) {
+                for (const std::vector<Q>* const got : {&run, &blocks, &rows}) {
+                    const float code = (*got)[i], wanted = want[i];
+                    if (std::isnan(wanted)) ASSERT_TRUE(std::isnan(code));  // of two NaNs either may give the sign
+                    else ASSERT_EQ((*got)[i].bits, want[i].bits) << isa << " " << static_cast<float>(x[i]) << " times " << scale;
+                }
+            }
+        }
+    }
+}
+
+TEST(CpuFloat8, EveryBfloat16TimesEveryPowerOfTwo) {
+    on_every_isa([](const char* isa) { expect_every_code<F8E4M3>(isa), expect_every_code<F8E5M2>(isa); });
+}
+
+// Rows that are no neighbours, of more columns than are worked on at once; the scales are powers of two, some, or all but one.
+template <class T>
+void expect_rows(std::mt19937& rng, int64_t rows, int64_t n, int64_t not_a_power, const char* isa) {
+    const int64_t stride = n + 5;
+    const std::vector<T> x = values<T>(rng, rows * stride);
+    std::vector<float> scales;
+    for (int64_t i = 0; i < n; ++i) scales.push_back(i == not_a_power ? 0.3F : std::ldexp(1.0F, static_cast<int>(rng() % 30)));
+    std::vector<F8E4M3> q(x.size(), F8E4M3(1.0F));
+    std::vector<uint32_t> most(static_cast<size_t>(n + 1), 7);
+    columns_to_float8(rows, n, stride, x.data(), scales.data(), q.data());
+    largest_of_columns(rows, n, stride, x.data(), most.data());
+    for (int64_t i = 0; i < n; ++i) {
+        uint32_t largest = 7;
+        for (int64_t r = 0; r < rows; ++r) {
+            const auto at = static_cast<size_t>(r * stride + i);
+            const auto v = static_cast<float>(x[at]);
+            ASSERT_EQ(q[at].bits, F8E4M3(v * scales[static_cast<size_t>(i)]).bits) << isa << " row " << r << " column " << i;
+            largest = std::max(largest, std::bit_cast<uint32_t>(std::abs(v)));
+        }
+        ASSERT_EQ(most[static_cast<size_t>(i)], largest) << isa << " column " << i << " of " << rows << " rows";
+    }
+    for (size_t i = 0; i < q.size(); ++i) {
+        if (static_cast<int64_t>(i) % stride < n) continue;
+        ASSERT_EQ(static_cast<float>(q[i]), 1.0F) << "written past a row";
+    }
+    EXPECT_EQ(most.back(), 7u) << "written past the end";
+}
+
+TEST(CpuFloat8, RowsThatAreNoNeighbours) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(10);
+        for (const int64_t rows : {1, 2, 5, 32}) {
+            for (const int64_t n : {1, 31, 96, 4096, 9000}) {
+                for (const int64_t not_a_power : {int64_t{-1}, n / 2}) {
+                    expect_rows<float>(rng, rows, n, not_a_power, isa), expect_rows<Bf16>(rng, rows, n, not_a_power, isa);
+                    expect_rows<F16>(rng, rows, n, not_a_power, isa);
+                }
+            }
+        }
+    });
 }
 
 TEST(CpuFloat8, ScalesOfBlocksAreThoseOfTheirDefinition) {

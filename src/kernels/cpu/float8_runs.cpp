@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cpu/float8_values.h"
+#include "kernels/cpu/float8_words.h"
 #include "kernels/cpu/simd.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
@@ -26,9 +27,6 @@ namespace {
 
 // Elements that are asked for before they are read: those of the next blocks, while these are converted.
 constexpr int64_t kAhead = 2048;
-
-LOCKSTEP_INLINE BitVec larger(BitVec a, BitVec b) { return a > b ? a : b; }
-LOCKSTEP_INLINE BitVec smaller(BitVec a, BitVec b) { return a < b ? a : b; }
 
 // Q(v), in the lowest byte of each lane; the others are zero. The last bit of a sum with a power of two counts steps of the
 // code's exponent, or of the least one; with the exponent's own steps that is the code.
@@ -67,31 +65,17 @@ LOCKSTEP_INLINE void store_codes(Q* q, BitVec codes, int64_t count) {
     store_codes(all, codes);
     __builtin_memcpy(q, all, static_cast<size_t>(count));
 }
-// Codes of neighbours in the halves of each lane.
-template <class Q>
-LOCKSTEP_INLINE void store_pairs(Q* q, BitVec pairs) {
-    using Bytes = uint8_t __attribute__((vector_size(2 * kLanes)));
-#if defined(__AVX512BW__)
-    const auto bytes = reinterpret_cast<Bytes>(_mm512_maskz_cvtepi16_epi8(0xffffffffu, reinterpret_cast<__m512i>(pairs)));
-#elif defined(__AVX2__)
-    const __m256i words = reinterpret_cast<__m256i>(pairs);
-    const __m256i twice = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
-    const __m128i bytes = _mm256_castsi256_si128(twice);
-#else
-    using Words = uint16_t __attribute__((vector_size(4 * kLanes)));
-    const Bytes bytes = __builtin_convertvector(reinterpret_cast<Words>(pairs), Bytes);
-#endif
-    static_assert(sizeof bytes == sizeof(Bytes));
-    __builtin_memcpy(q, &bytes, sizeof bytes);
-}
 
-// What elements are multiplied by: those from i on; of pairs of neighbours the first ones and the second ones.
+// What elements are multiplied by: those from i on; of pairs of neighbours the first ones and the second ones. ahead: by how many
+// elements those come later that are in no cache yet.
 struct OneScale {
+    static constexpr int64_t ahead = kAhead;
     Vec all;
     LOCKSTEP_INLINE Vec of(int64_t, int64_t) const { return all; }
     LOCKSTEP_INLINE std::array<Vec, 2> of_pairs(int64_t) const { return {all, all}; }
 };
 struct ScaleOfEach {
+    static constexpr int64_t ahead = kAhead;
     const float* scales;
     LOCKSTEP_INLINE Vec of(int64_t i, int64_t count) const { return load(scales + i, count); }
     LOCKSTEP_INLINE std::array<Vec, 2> of_pairs(int64_t i) const {
@@ -103,18 +87,41 @@ struct ScaleOfEach {
     }
 };
 
+#if defined(__AVX2__)
+// Powers of two, of bfloat16.
+template <class Q>
+struct OnePower : OneScale {
+    const NormalCodes<Q>& codes;
+    WordVec less;
+    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const { return codes.store(load_words(x + i), less, q + i); }
+};
+template <class Q>
+struct PowerOfEach : ScaleOfEach {
+    const NormalCodes<Q>& codes;
+    const uint16_t* less;
+    int64_t ahead;
+    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
+        __builtin_prefetch(q + i + kAhead, 1);
+        return codes.store(load_words(x + i), load_words(less + i), q + i);
+    }
+};
+#endif
+
 template <class T, class Q, class Scales>
 LOCKSTEP_INLINE void to_codes(int64_t n, const T* x, const Scales& scales, Q* q) {
     int64_t i = 0;
     if constexpr (std::is_same_v<T, Bf16>) {  // a pair in each lane
         for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+            __builtin_prefetch(x + i + scales.ahead);
+            if constexpr (requires { scales.store(x, i, q); })
+                if (scales.store(x, i, q)) [[likely]]
+                    continue;
             BitVec both;
             __builtin_memcpy(&both, x + i, sizeof both);
-            __builtin_prefetch(x + i + kAhead);
             const std::array by = scales.of_pairs(i);
             const BitVec low = codes_of<Q>(reinterpret_cast<Vec>(both << 16) * by[0]);
             const BitVec high = codes_of<Q>(reinterpret_cast<Vec>(both & 0xffff0000u) * by[1]);
-            store_pairs(q + i, low | high << 16);
+            store_words(q + i, reinterpret_cast<WordVec>(low | high << 16));
         }
     }
     for (; i < n; i += kLanes) store_codes(q + i, codes_of<Q>(load(x + i, n - i) * scales.of(i, n - i)), n - i);
@@ -143,7 +150,7 @@ LOCKSTEP_INLINE uint32_t largest_size_of(int64_t n, const T* x) {
 }
 
 template <class T>
-void largest_of_columns_of(int64_t n, const T* x, uint32_t* most) {
+LOCKSTEP_INLINE void largest_of_row(int64_t n, const T* x, uint32_t* most) {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
         __builtin_prefetch(x + i + kAhead);
@@ -155,17 +162,35 @@ void largest_of_columns_of(int64_t n, const T* x, uint32_t* most) {
     for (; i < n; ++i) most[i] = std::max(most[i], std::bit_cast<uint32_t>(static_cast<float>(x[i])) & 0x7fffffffu);
 }
 
-#if defined(__AVX2__)
-// Of bfloat16, whose sizes are in order as their bits are. n: a multiple of 2 kLanes.
-LOCKSTEP_INLINE uint32_t largest_of_words(int64_t n, const Bf16* x) {
-    using Words = uint16_t __attribute__((vector_size(4 * kLanes)));
-    Words most{};
-    for (int64_t k = 0; k < n; k += 2 * kLanes) {
-        Words some;
-        __builtin_memcpy(&some, x + k, sizeof some);
-        some &= 0x7fff;
-        most = some > most ? some : most;
+// Columns of several rows that are worked on at once: whole rows, so that memory is read in its order.
+constexpr int64_t kColumns = 4096;
+
+template <class T>
+void largest_of_columns_of(int64_t rows, int64_t n, int64_t stride, const T* x, uint32_t* most) {
+    if constexpr (std::is_same_v<T, Bf16>) {  // its sizes are in order as their bits are
+        WordVec largest[kColumns / (2 * kLanes)];
+        while (rows > 1 && n >= 2 * kLanes) {
+            const int64_t words = std::min(kColumns, n) / (2 * kLanes), some = words * 2 * kLanes;
+            for (int64_t i = 0; i < words; ++i) largest[i] = load_words(x + i * 2 * kLanes) & 0x7fff;
+            for (int64_t r = 1; r < rows; ++r) {
+                const Bf16* row = x + r * stride;
+                for (int64_t i = 0; i < words; ++i, row += 2 * kLanes) {
+                    __builtin_prefetch(row + kAhead);
+                    largest[i] = larger(load_words(row) & 0x7fff, largest[i]);
+                }
+            }
+            largest_of_row(some, reinterpret_cast<const Bf16*>(largest), most);
+            x += some, most += some, n -= some;
+        }
     }
+    for (int64_t r = 0; r < rows; ++r) largest_of_row(n, x + r * stride, most);
+}
+
+#if defined(__AVX2__)
+// Of bfloat16. n: a multiple of 2 kLanes.
+LOCKSTEP_INLINE uint32_t largest_of_words(int64_t n, const Bf16* x) {
+    WordVec most{};
+    for (int64_t k = 0; k < n; k += 2 * kLanes) most = larger(load_words(x + k) & 0x7fff, most);
     using Eight = uint16_t __attribute__((vector_size(16)));
     Eight parts[2 * kLanes / 8];
     __builtin_memcpy(parts, &most, sizeof most);
@@ -197,21 +222,59 @@ void largest_of_blocks_of(int64_t blocks, int64_t block, const T* x, uint32_t* m
 
 template <class T, class Q>
 void run_to_float8_of(int64_t n, const T* x, float scale, Q* q) {
+#if defined(__AVX2__)
+    if constexpr (std::is_same_v<T, Bf16>) {
+        uint16_t less;
+        if (are_powers<Q>(1, &scale, &less))
+            return to_codes(n, x, OnePower<Q>{{splat(scale)}, NormalCodes<Q>(), WordVec{} + less}, q);
+    }
+#endif
     to_codes(n, x, OneScale{splat(scale)}, q);
 }
 
 template <class T, class Q>
-void columns_to_float8_of(int64_t n, const T* x, const float* scales, Q* q) {
-    to_codes(n, x, ScaleOfEach{scales}, q);
+void columns_to_float8_of(int64_t rows, int64_t n, int64_t stride, const T* x, const float* scales, Q* q) {
+#if defined(__AVX2__)
+    if constexpr (std::is_same_v<T, Bf16>) {
+        uint16_t less[kColumns];
+        const NormalCodes<Q> codes;
+        for (int64_t some = kColumns; rows > 1 && n > 0; x += some, scales += some, q += some, n -= some) {
+            some = std::min(kColumns, n);
+            if (!are_powers<Q>(some, scales, less)) break;
+            const PowerOfEach<Q> powers{{scales}, codes, less, rows * stride};
+            for (int64_t r = 0; r < rows; ++r) to_codes(some, x + r * stride, powers, q + r * stride);
+        }
+    }
+#endif
+    for (int64_t r = 0; r < rows; ++r) to_codes(n, x + r * stride, ScaleOfEach{scales}, q + r * stride);
 }
 
 template <class T, class Q>
 void blocks_to_float8_of(int64_t blocks, int64_t block, const T* x, const float* scales, Q* q) {
-    const auto all = [&](int64_t size) __attribute__((always_inline)) {
-        for (int64_t b = 0; b < blocks; ++b) to_codes(size, x + b * size, OneScale{splat(scales[b])}, q + b * size);
-    };
-    if (block == 32) all(32);  // MX: no loop within a block
-    else all(block);
+    constexpr int64_t kTogether = 64;
+    for (int64_t first = 0; first < blocks; first += kTogether) {
+        const int64_t end = std::min(blocks, first + kTogether);
+        const auto each = [&](const auto& scale_of) __attribute__((always_inline)) {
+            const auto all = [&](int64_t size) __attribute__((always_inline)) {
+                for (int64_t b = first; b < end; ++b) to_codes(size, x + b * size, scale_of(b), q + b * size);
+            };
+            if (block == 32) all(32);  // MX: no loop within a block
+            else all(block);
+        };
+#if defined(__AVX2__)
+        if constexpr (std::is_same_v<T, Bf16>) {
+            uint32_t less[kTogether];
+            if (are_powers<Q>(end - first, scales + first, less)) {
+                const NormalCodes<Q> codes;
+                each([&](int64_t b) __attribute__((always_inline)) {
+                    return OnePower<Q>{{splat(scales[b])}, codes, reinterpret_cast<WordVec>(BitVec{} + less[b - first])};
+                });
+                continue;
+            }
+        }
+#endif
+        each([&](int64_t b) __attribute__((always_inline)) { return OneScale{splat(scales[b])}; });
+    }
 }
 
 template <class T, class Q>

@@ -18,9 +18,9 @@ template <class T>
 using LargestSize = uint32_t(int64_t n, const T* x);
 extern Typed<LargestSize> largest_size;
 
-// Of each of n columns, of which this is one more row: most[i] = max(most[i], |x[i]|), as bits.
+// Of each of n columns, of which these are more rows, `stride` elements apart: most[i] = max(most[i], |x[i]|), as bits.
 template <class T>
-using LargestOfColumns = void(int64_t n, const T* x, uint32_t* most);
+using LargestOfColumns = void(int64_t rows, int64_t n, int64_t stride, const T* x, uint32_t* most);
 extern Typed<LargestOfColumns> largest_of_columns;
 // Of blocks of `block` neighbours.
 template <class T>
@@ -36,9 +36,9 @@ template <class T, class Q>
 using RunToFloat8 = void(int64_t n, const T* x, float scale, Q* q);
 extern TypedFloat8<RunToFloat8> run_to_float8;
 
-// With a scale for each element, and for each block.
+// With a scale for each of n columns of rows that are `stride` elements apart, and for each block.
 template <class T, class Q>
-using ColumnsToFloat8 = void(int64_t n, const T* x, const float* scales, Q* q);
+using ColumnsToFloat8 = void(int64_t rows, int64_t n, int64_t stride, const T* x, const float* scales, Q* q);
 extern TypedFloat8<ColumnsToFloat8> columns_to_float8;
 template <class T, class Q>
 using BlocksToFloat8 = void(int64_t blocks, int64_t block, const T* x, const float* scales, Q* q);

@@ -62,7 +62,7 @@ struct Amax {
                     const T* const x = in<T>(k, static_cast<int>(i));
                     const Range mine = split(operands[i].n, threads, thread, 16);
                     for_each_run(groups, mine, [&, has_columns = groups.columns() > 1](int64_t g, int64_t first, int64_t count) {
-                        if (has_columns) cpu::largest_of_columns(count, x + first, own + g);
+                        if (has_columns) cpu::largest_of_columns(1, count, count, x + first, own + g);
                         else own[g] = std::max(own[g], cpu::largest_size(count, x + first));
                     });
                 }
@@ -106,7 +106,7 @@ struct ToFloat8 {
                 });
                 k.queue.pool().parallel([&](int thread, int threads) {
                     for_each_run(groups, split(n, threads, thread, 16), [&](int64_t g, int64_t first, int64_t count) {
-                        if (has_columns) cpu::columns_to_float8(count, x + first, scales + g, q + first);
+                        if (has_columns) cpu::columns_to_float8(1, count, count, x + first, scales + g, q + first);
                         else cpu::run_to_float8(count, x + first, scale(g), q + first);
                     });
                 });
@@ -151,9 +151,9 @@ struct ToBlocks {
         for (int64_t i = columns.begin; i < columns.end; i += kMost) {
             const int64_t count = std::min(kMost, columns.end - i);
             std::fill_n(most, count, 0u);
-            for (int64_t r = 0; r < block; ++r) cpu::largest_of_columns(count, x + r * stride + i, most);
+            cpu::largest_of_columns(block, count, stride, x + i, most);
             scale(count, most, rounding, s + i, by);
-            for (int64_t r = 0; r < block; ++r) cpu::columns_to_float8(count, x + r * stride + i, by, q + r * stride + i);
+            cpu::columns_to_float8(block, count, stride, x + i, by, q + i);
         }
     }
 
