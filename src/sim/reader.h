@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/allowed.h"
@@ -89,7 +90,7 @@ public:
     void finish() const {
         for (const auto& [key, node] : table_) {
             const std::string name(key.str());
-            if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
+            if (!knows(name)) {
                 throw UserError("cluster.unknown_key", where_ + name,
                                 fmt::format("{}, line {}: a cluster file has no key {}{}; the nearest is {}{} (known here: {})",
                                             origin_, node.source().begin.line, where_, name, where_, nearest_key(name, known_),
@@ -130,8 +131,9 @@ private:
                 "cluster.out_of_range", where_ + key,
                 fmt::format("{}, line {}: {}{} = {}: {}", origin_, node.source().begin.line, where_, key, value, objection));
     }
+    bool knows(std::string_view key) const { return std::find(known_.begin(), known_.end(), key) != known_.end(); }
     const toml::node* find(const char* key) {
-        known_.emplace_back(key);
+        if (!knows(key)) known_.emplace_back(key);  // a table of several ops is read for each
         return table_.get(key);
     }
     const toml::table& table_;

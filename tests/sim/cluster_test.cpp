@@ -132,6 +132,18 @@ TEST(ClusterFile, NumbersThatNoMachineHas) {
                    "no key rates.flops_per_s.bf15; the nearest is rates.flops_per_s.bf16");
 }
 
+// The keys of a table are read once for each of its ops.
+TEST(ClusterFile, ARefusalNamesAKeyOnce) {
+    try {
+        sim::parse_cluster("[[ops]]\nops = [\"einsum\", \"addmm\"]\ntrafic = 1\n", "here.toml");
+        FAIL() << "accepted";
+    } catch (const UserError& e) {
+        const std::string text = e.what(), known = text.substr(text.find("known here"));
+        EXPECT_NE(known.find("traffic"), std::string::npos) << text;
+        EXPECT_EQ(known.find("traffic"), known.rfind("traffic")) << text;
+    }
+}
+
 TEST(ClusterFile, EveryKeyIsDescribedOnce) {
     std::set<std::pair<std::string, std::string>> seen;
     for (const sim::ClusterKey& k : sim::cluster_keys()) {
