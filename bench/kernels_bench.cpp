@@ -611,47 +611,62 @@ void floats_to_float8(benchmark::State& state) {
         });
     });
 }
-// The two passes of a block of 32: the largest size, then the codes.
-void floats_to_blocks(benchmark::State& state) {
+// The two passes of blocks of n elements: the largest size, then the codes. Of 32 the scales are powers of two, of 128 they are not.
+template <class S>
+void scales_of(int64_t n, const uint32_t* most, S* s, float* by) {
+    if constexpr (std::is_same_v<S, E8M0>) block_scales(n, most, F8E4M3::kLargest, BlockRounding::rceil, s, by);
+    else float_scales(n, most, F8E4M3::kLargest, s, by);
+}
+template <class S>
+void floats_to_blocks_of(benchmark::State& state, int64_t block) {
     const int threads = static_cast<int>(state.range(0));
-    constexpr int64_t kCount = 32 << 20, kBlock = 32, kTogether = 64;
+    constexpr int64_t kCount = 32 << 20;
+    const int64_t together = 2048 / block;
     const std::vector<Bf16>& x = normal_values(kCount);
     std::vector<F8E4M3> q(kCount);
-    std::vector<E8M0> s(kCount / kBlock);
-    measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+    std::vector<S> s(static_cast<size_t>(kCount / block));
+    measure_bytes_beside_copy(state, threads, (3.0 + sizeof(S) / static_cast<double>(block)) * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
-            const Range mine = split(kCount / kBlock, all, thread, kTogether);
-            for (int64_t b = mine.begin; b < mine.end; b += kTogether) {
-                uint32_t most[kTogether];
-                float by[kTogether];
-                largest_of_blocks(kTogether, kBlock, x.data() + b * kBlock, most);
-                block_scales(kTogether, most, 448, BlockRounding::rceil, s.data() + b, by);
-                blocks_to_float8(kTogether, kBlock, x.data() + b * kBlock, by, q.data() + b * kBlock);
+            const Range mine = split(kCount / block, all, thread, together);
+            for (int64_t b = mine.begin; b < mine.end; b += together) {
+                uint32_t most[64];
+                float by[64];
+                largest_of_blocks(together, block, x.data() + b * block, most);
+                scales_of(together, most, s.data() + b, by);
+                blocks_to_float8(together, block, x.data() + b * block, by, q.data() + b * block);
             }
         });
     });
 }
-// Blocks of 32 rows of 4,096.
-void columns_to_blocks(benchmark::State& state) {
+void floats_to_blocks(benchmark::State& state) { floats_to_blocks_of<E8M0>(state, 32); }
+void floats_to_blocks_of_128(benchmark::State& state) { floats_to_blocks_of<float>(state, 128); }
+
+// Blocks of rows of `row` elements, 4,096 columns at a time.
+template <class S>
+void columns_to_blocks_of(benchmark::State& state, int64_t block, int64_t row) {
     const int threads = static_cast<int>(state.range(0));
-    constexpr int64_t kCount = 32 << 20, kBlock = 32, kRow = 4096, kTogether = 4096;
+    constexpr int64_t kCount = 32 << 20, kTogether = 4096;
     const std::vector<Bf16>& x = normal_values(kCount);
     std::vector<F8E4M3> q(kCount);
-    std::vector<E8M0> s(kCount / kBlock);
-    measure_bytes_beside_copy(state, threads, (3.0 + 1.0 / kBlock) * kCount, [&] {
+    std::vector<S> s(static_cast<size_t>(kCount / block));
+    measure_bytes_beside_copy(state, threads, (3.0 + sizeof(S) / static_cast<double>(block)) * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
-            const Range mine = split(kCount / kBlock, all, thread, kTogether);
+            const Range mine = split(kCount / block, all, thread, kTogether);
             for (int64_t i = mine.begin; i < mine.end; i += kTogether) {
-                const int64_t first = i / kRow * kRow * kBlock + i % kRow;
+                const int64_t column = i % row, first = i / row * row * block + column;
+                const int64_t next = column + kTogether < row ? kTogether : block * row - column;
                 uint32_t most[kTogether] = {};
                 float by[kTogether];
-                largest_of_columns(kBlock, kTogether, kRow, x.data() + first, most);
-                block_scales(kTogether, most, 448, BlockRounding::rceil, s.data() + i, by);
-                columns_to_float8(kBlock, kTogether, kRow, x.data() + first, by, q.data() + first);
+                largest_of_columns(block, kTogether, row, x.data() + first, most);
+                scales_of(kTogether, most, s.data() + i, by);
+                columns_to_float8(block, kTogether, row, next, x.data() + first, by, q.data() + first);
             }
         });
     });
 }
+void columns_to_blocks(benchmark::State& state) { columns_to_blocks_of<E8M0>(state, 32, 4096); }
+void columns_to_blocks_of_wide_rows(benchmark::State& state) { columns_to_blocks_of<E8M0>(state, 32, 16384); }
+void columns_to_blocks_of_128(benchmark::State& state) { columns_to_blocks_of<float>(state, 128, 4096); }
 void largest_size_of_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
@@ -718,7 +733,10 @@ BENCHMARK(dequantize_sum_of_four)
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(floats_to_float8)->Apply(one_and_two_threads);
 BENCHMARK(floats_to_blocks)->Apply(one_and_two_threads);
+BENCHMARK(floats_to_blocks_of_128)->Apply(one_and_two_threads);
 BENCHMARK(columns_to_blocks)->Apply(one_and_two_threads);
+BENCHMARK(columns_to_blocks_of_wide_rows)->Apply(one_and_two_threads);
+BENCHMARK(columns_to_blocks_of_128)->Apply(one_and_two_threads);
 BENCHMARK(largest_size_of_all)->Apply(one_and_two_threads);
 BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 

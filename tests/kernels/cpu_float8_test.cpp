@@ -102,7 +102,7 @@ void expect_columns_and_blocks(std::mt19937& rng, int64_t n, int64_t block, cons
     for (const float s : random_floats(rng, count, 100)) scales.push_back(std::abs(s));
     const auto at = [](const auto& v, int64_t i) { return v.data() + i; };
     std::vector<Q> columns(static_cast<size_t>(count + 1), Q(1.0F)), blocks = columns;
-    columns_to_float8(1, count, count, x.data(), scales.data(), columns.data());
+    columns_to_float8(1, count, count, count, x.data(), scales.data(), columns.data());
     blocks_to_float8(n, block, x.data(), scales.data(), blocks.data());
     std::vector<T> back(static_cast<size_t>(count + 1), T(5.0F));
     columns_from_float8(count, columns.data(), scales.data(), back.data());
@@ -138,7 +138,8 @@ void expect_every_code(const char* isa) {
     std::vector<Bf16> x(65536);
     for (const uint32_t step : {1u, 40503u}) {
         for (uint32_t i = 0; i < 65536; ++i) x[i].bits = static_cast<uint16_t>(i * step);
-        std::vector<float> scales = {0, INFINITY, NAN, 0.37F, 3.0F, 0x1.8p-126F, 0x1p-127F, 0x1p-149F};
+        std::vector<float> scales = {0,           INFINITY,  NAN,      0.37F, 3.0F, 0x1.000002p5F, 0x1.fffffep-3F,
+                                     0x1.8p-126F, 0x1p-127F, 0x1p-149F};
         for (int power = -126; power < 128; ++power) scales.push_back(std::ldexp(1.0F, power));
         for (const float scale : scales) {
             std::vector<Q> want, run(x.size()), blocks(x.size()), rows(x.size());
@@ -148,7 +149,7 @@ void expect_every_code(const char* isa) {
             constexpr int64_t kTogether = kColumns / kBlock;
             for (size_t b = 0; b < x.size() / kBlock; b += kTogether)
                 blocks_to_float8(kTogether, kBlock, x.data() + b * kBlock, all.data(), blocks.data() + b * kBlock);
-            columns_to_float8(kRows, kColumns, kColumns, x.data(), all.data(), rows.data());
+            columns_to_float8(kRows, kColumns, kColumns, 0, x.data(), all.data(), rows.data());
             for (size_t i = 0; i < x.size(); ++i) {
                 for (const std::vector<Q>* const got : {&run, &blocks, &rows}) {
                     const float code = (*got)[i], wanted = want[i];
@@ -173,7 +174,7 @@ void expect_rows(std::mt19937& rng, int64_t rows, int64_t n, int64_t not_a_power
     for (int64_t i = 0; i < n; ++i) scales.push_back(i == not_a_power ? 0.3F : std::ldexp(1.0F, static_cast<int>(rng() % 30)));
     std::vector<F8E4M3> q(x.size(), F8E4M3(1.0F));
     std::vector<uint32_t> most(static_cast<size_t>(n + 1), 7);
-    columns_to_float8(rows, n, stride, x.data(), scales.data(), q.data());
+    columns_to_float8(rows, n, stride, n, x.data(), scales.data(), q.data());
     largest_of_columns(rows, n, stride, x.data(), most.data());
     for (int64_t i = 0; i < n; ++i) {
         uint32_t largest = 7;
@@ -232,6 +233,29 @@ TEST(CpuFloat8, ScalesOfBlocksAreThoseOfTheirDefinition) {
                 EXPECT_EQ(static_cast<float>(s.back()), 1.0F) << "written past the end";
                 EXPECT_EQ(by.back(), 5.0F) << "written past the end";
             }
+        }
+    });
+}
+
+TEST(CpuFloat8, FloatScalesAreThoseOfTheirDefinition) {
+    on_every_isa([](const char* isa) {
+        std::mt19937 rng(12);
+        std::vector<uint32_t> most = {0, 1, 0x7f7fffff, 0x7f800000, 0x7fc00000};
+        while (most.size() < 1001) most.push_back(static_cast<uint32_t>(rng()) % 0x7f900000);
+        for (const float largest : {F8E4M3::kLargest, F8E5M2::kLargest}) {
+            std::vector<float> s(most.size() + 1, 5), by = s;
+            float_scales(static_cast<int64_t>(most.size()), most.data(), largest, s.data(), by.data());
+            for (size_t i = 0; i < most.size(); ++i) {
+                const float want = scale_of(static_cast<double>(std::bit_cast<float>(most[i])), largest, false);
+                if (std::isnan(want)) {
+                    ASSERT_TRUE(std::isnan(by[i]) && std::isnan(s[i])) << isa << " " << most[i];
+                    continue;
+                }
+                ASSERT_EQ(by[i], want) << isa << " " << most[i];
+                ASSERT_EQ(s[i], 1 / want) << isa << " " << most[i];
+            }
+            EXPECT_EQ(s.back(), 5) << "written past the end";
+            EXPECT_EQ(by.back(), 5) << "written past the end";
         }
     });
 }

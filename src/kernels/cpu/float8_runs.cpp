@@ -14,6 +14,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 BlockScales block_scales;
+FloatScales float_scales;
 extern const Typed<LargestSize> largest_size;
 extern const Typed<LargestOfColumns> largest_of_columns;
 extern const Typed<LargestOfBlocks> largest_of_blocks;
@@ -87,7 +88,36 @@ struct ScaleOfEach {
     }
 };
 
+LOCKSTEP_INLINE std::array<Vec, 2> times_pairs(const Bf16* x, const std::array<Vec, 2>& by) {
+    BitVec both;
+    __builtin_memcpy(&both, x, sizeof both);
+    return {reinterpret_cast<Vec>(both << 16) * by[0], reinterpret_cast<Vec>(both & 0xffff0000u) * by[1]};
+}
+
 #if defined(__AVX2__)
+constexpr int64_t kAheadOfCodes = 512;  // of rows that are no neighbours
+
+// Of blocks: few of their codes are no normal ones.
+template <class Q>
+struct OneOfBlock : OneScale {
+    const NormalCodes<Q>& codes;
+    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
+        const std::array<Vec, 2> products = times_pairs(x + i, of_pairs(i));
+        return codes.store(upper_halves(products[0], products[1]), WordVec{} + NormalCodes<Q>::kLess, q + i);
+    }
+};
+// pairs: of each 2 kLanes columns the first ones of pairs, then the second ones.
+template <class Q>
+struct EachOfBlock : ScaleOfEach {
+    const NormalCodes<Q>& codes;
+    const float* pairs;
+    int64_t ahead;
+    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
+        __builtin_prefetch(q + i + kAheadOfCodes, 1);
+        const std::array<Vec, 2> products = times_pairs(x + i, {load(pairs + i), load(pairs + i + kLanes)});
+        return codes.store(upper_halves(products[0], products[1]), WordVec{} + NormalCodes<Q>::kLess, q + i);
+    }
+};
 // Powers of two, of bfloat16.
 template <class Q>
 struct OnePower : OneScale {
@@ -101,7 +131,7 @@ struct PowerOfEach : ScaleOfEach {
     const uint16_t* less;
     int64_t ahead;
     LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
-        __builtin_prefetch(q + i + kAhead, 1);
+        __builtin_prefetch(q + i + kAheadOfCodes, 1);
         return codes.store(load_words(x + i), load_words(less + i), q + i);
     }
 };
@@ -116,12 +146,8 @@ LOCKSTEP_INLINE void to_codes(int64_t n, const T* x, const Scales& scales, Q* q)
             if constexpr (requires { scales.store(x, i, q); })
                 if (scales.store(x, i, q)) [[likely]]
                     continue;
-            BitVec both;
-            __builtin_memcpy(&both, x + i, sizeof both);
-            const std::array by = scales.of_pairs(i);
-            const BitVec low = codes_of<Q>(reinterpret_cast<Vec>(both << 16) * by[0]);
-            const BitVec high = codes_of<Q>(reinterpret_cast<Vec>(both & 0xffff0000u) * by[1]);
-            store_words(q + i, reinterpret_cast<WordVec>(low | high << 16));
+            const std::array<Vec, 2> products = times_pairs(x + i, scales.of_pairs(i));
+            store_words(q + i, reinterpret_cast<WordVec>(codes_of<Q>(products[0]) | codes_of<Q>(products[1]) << 16));
         }
     }
     for (; i < n; i += kLanes) store_codes(q + i, codes_of<Q>(load(x + i, n - i) * scales.of(i, n - i)), n - i);
@@ -187,29 +213,51 @@ void largest_of_columns_of(int64_t rows, int64_t n, int64_t stride, const T* x, 
 }
 
 #if defined(__AVX2__)
-// Of bfloat16. n: a multiple of 2 kLanes.
-LOCKSTEP_INLINE uint32_t largest_of_words(int64_t n, const Bf16* x) {
-    WordVec most{};
-    for (int64_t k = 0; k < n; k += 2 * kLanes) most = larger(load_words(x + k) & 0x7fff, most);
+// Runs of 2 `each` words become runs of `each`, the larger ones of their halves: those of a, then those of b.
+template <int each, int... lane>
+LOCKSTEP_INLINE WordVec larger_halves(WordVec a, WordVec b, std::integer_sequence<int, lane...>) {
+    return larger(__builtin_shufflevector(a, b, (lane / each * 2 * each + lane % each)...),
+                  __builtin_shufflevector(a, b, (lane / each * 2 * each + each + lane % each)...));
+}
+template <int count>
+LOCKSTEP_INLINE WordVec larger_together(const WordVec* all) {
+    if constexpr (count == 1) return all[0];
+    else
+        return larger_halves<2 * kLanes / count>(larger_together<count / 2>(all), larger_together<count / 2>(all + count / 2),
+                                                 std::make_integer_sequence<int, 2 * kLanes>());
+}
+// Of bfloat16. block: a multiple of 2 kLanes.
+LOCKSTEP_INLINE void largest_of_words(int64_t blocks, int64_t block, const Bf16* x, uint32_t* most) {
     using Eight = uint16_t __attribute__((vector_size(16)));
-    Eight parts[2 * kLanes / 8];
-    __builtin_memcpy(parts, &most, sizeof most);
-    for (const Eight part : parts) parts[0] = part > parts[0] ? part : parts[0];
-    const __m128i least = _mm_minpos_epu16(reinterpret_cast<__m128i>(~parts[0]));  // the largest one's complement
-    return (~static_cast<uint32_t>(_mm_cvtsi128_si32(least)) & 0x7fffu) << 16;
+    constexpr int kTogether = 2 * kLanes / 8;
+    const auto some = [&](int64_t count) __attribute__((always_inline)) {
+        WordVec largest[kTogether] = {};
+        for (int64_t j = 0; j < count; ++j, x += block) {
+            WordVec so_far = load_words(x) & 0x7fff;
+            for (int64_t k = 2 * kLanes; k < block; k += 2 * kLanes) so_far = larger(load_words(x + k) & 0x7fff, so_far);
+            largest[j] = so_far;
+        }
+        Eight parts[kTogether];
+        const WordVec complements = ~larger_together<kTogether>(largest);  // the processor looks for the least of eight
+        __builtin_memcpy(parts, &complements, sizeof complements);
+        for (int64_t j = 0; j < count; ++j, ++most) {
+            const __m128i least = _mm_minpos_epu16(reinterpret_cast<__m128i>(parts[j]));
+            *most = (~static_cast<uint32_t>(_mm_cvtsi128_si32(least)) & 0x7fffu) << 16;
+        }
+    };
+    for (; blocks >= kTogether; blocks -= kTogether) some(kTogether);
+    if (blocks > 0) some(blocks);
 }
 #endif
 template <class T>
 void largest_of_blocks_of(int64_t blocks, int64_t block, const T* x, uint32_t* most) {
-    for (int64_t b = 0; b < blocks; ++b, x += block) {
 #if defined(__AVX2__)
-        if constexpr (std::is_same_v<T, Bf16>) {
-            if (block % (2 * kLanes) == 0) {
-                most[b] = largest_of_words(block, x);
-                continue;
-            }
-        }
+    if constexpr (std::is_same_v<T, Bf16>) {
+        if (block == 32) return largest_of_words(blocks, 32, x, most);  // no loop within a block
+        if (block % (2 * kLanes) == 0) return largest_of_words(blocks, block, x, most);
+    }
 #endif
+    for (int64_t b = 0; b < blocks; ++b, x += block) {
         if (block % kLanes != 0 || block > 256) {
             most[b] = largest_size_of(block, x);
             continue;
@@ -233,16 +281,27 @@ void run_to_float8_of(int64_t n, const T* x, float scale, Q* q) {
 }
 
 template <class T, class Q>
-void columns_to_float8_of(int64_t rows, int64_t n, int64_t stride, const T* x, const float* scales, Q* q) {
+void columns_to_float8_of(int64_t rows, int64_t n, int64_t stride, [[maybe_unused]] int64_t next, const T* x, const float* scales,
+                          Q* q) {
 #if defined(__AVX2__)
     if constexpr (std::is_same_v<T, Bf16>) {
-        uint16_t less[kColumns];
         const NormalCodes<Q> codes;
         for (int64_t some = kColumns; rows > 1 && n > 0; x += some, scales += some, q += some, n -= some) {
             some = std::min(kColumns, n);
-            if (!are_powers<Q>(some, scales, less)) break;
-            const PowerOfEach<Q> powers{{scales}, codes, less, rows * stride};
-            for (int64_t r = 0; r < rows; ++r) to_codes(some, x + r * stride, powers, q + r * stride);
+            const auto all_rows = [&](const auto& of_each) __attribute__((always_inline)) {
+                for (int64_t r = 0; r < rows; ++r) to_codes(some, x + r * stride, of_each, q + r * stride);
+            };
+            uint16_t less[kColumns];
+            if (are_powers<Q>(some, scales, less)) {
+                all_rows(PowerOfEach<Q>{{scales}, codes, less, next});
+                continue;
+            }
+            alignas(64) float pairs[kColumns];
+            for (int64_t i = 0; i + 2 * kLanes <= some; i += 2 * kLanes) {
+                const std::array<Vec, 2> of = ScaleOfEach{scales}.of_pairs(i);
+                cpu::LOCKSTEP_ISA::store(pairs + i, of[0]), cpu::LOCKSTEP_ISA::store(pairs + i + kLanes, of[1]);
+            }
+            all_rows(EachOfBlock<Q>{{scales}, codes, pairs, next});
         }
     }
 #endif
@@ -258,19 +317,22 @@ void blocks_to_float8_of(int64_t blocks, int64_t block, const T* x, const float*
             const auto all = [&](int64_t size) __attribute__((always_inline)) {
                 for (int64_t b = first; b < end; ++b) to_codes(size, x + b * size, scale_of(b), q + b * size);
             };
-            if (block == 32) all(32);  // MX: no loop within a block
+            if (block == 32) all(32);  // no loop within a block
+            else if (block == 128) all(128);
             else all(block);
         };
 #if defined(__AVX2__)
         if constexpr (std::is_same_v<T, Bf16>) {
             uint32_t less[kTogether];
+            const NormalCodes<Q> codes;
             if (are_powers<Q>(end - first, scales + first, less)) {
-                const NormalCodes<Q> codes;
                 each([&](int64_t b) __attribute__((always_inline)) {
                     return OnePower<Q>{{splat(scales[b])}, codes, reinterpret_cast<WordVec>(BitVec{} + less[b - first])};
                 });
-                continue;
+            } else {
+                each([&](int64_t b) __attribute__((always_inline)) { return OneOfBlock<Q>{{splat(scales[b])}, codes}; });
             }
+            continue;
         }
 #endif
         each([&](int64_t b) __attribute__((always_inline)) { return OneScale{splat(scales[b])}; });
@@ -303,6 +365,13 @@ void block_scales(int64_t n, const uint32_t* most, float largest, BlockRounding 
         const int32_t bits = u >= 0x7f800000u ? int32_t{E8M0::kNan} : power < 0 ? 0 : power;
         s[i].bits = static_cast<uint8_t>(bits);
         by[i] = std::bit_cast<float>(bits == E8M0::kNan ? 0x7fc00000u : static_cast<uint32_t>(254 - bits) << 23);
+    }
+}
+
+void float_scales(int64_t n, const uint32_t* most, float largest, float* s, float* by) {
+    for (int64_t i = 0; i < n; ++i) {
+        by[i] = scale_of(static_cast<double>(std::bit_cast<float>(most[i])), largest, false);
+        s[i] = 1 / by[i];
     }
 }
 

@@ -30,15 +30,19 @@ extern Typed<LargestOfBlocks> largest_of_blocks;
 // block_scale of each largest size, given as bits, and by what the values of the block are multiplied.
 using BlockScales = void(int64_t n, const uint32_t* most, float largest, BlockRounding rounding, E8M0* s, float* by);
 extern BlockScales* block_scales;
+// The same with scale_of, not rounded to a power of two.
+using FloatScales = void(int64_t n, const uint32_t* most, float largest, float* s, float* by);
+extern FloatScales* float_scales;
 
 // q = x scale.
 template <class T, class Q>
 using RunToFloat8 = void(int64_t n, const T* x, float scale, Q* q);
 extern TypedFloat8<RunToFloat8> run_to_float8;
 
-// With a scale for each of n columns of rows that are `stride` elements apart, and for each block.
+// With a scale for each of n columns of rows that are `stride` elements apart, and for each block. next: by how many elements those
+// come later that are converted next.
 template <class T, class Q>
-using ColumnsToFloat8 = void(int64_t rows, int64_t n, int64_t stride, const T* x, const float* scales, Q* q);
+using ColumnsToFloat8 = void(int64_t rows, int64_t n, int64_t stride, int64_t next, const T* x, const float* scales, Q* q);
 extern TypedFloat8<ColumnsToFloat8> columns_to_float8;
 template <class T, class Q>
 using BlocksToFloat8 = void(int64_t blocks, int64_t block, const T* x, const float* scales, Q* q);

@@ -58,6 +58,14 @@ LOCKSTEP_INLINE bool are_powers(int64_t n, const float* scales, Word* less) {
     return wrong == 0;
 }
 
+// The upper halves of floats, those of pairs of neighbours. The last bit says that something was cut off: rounded further, to fewer
+// bits, they are as if they had been rounded once.
+LOCKSTEP_INLINE WordVec upper_halves(Vec first, Vec second) {
+    const auto a = reinterpret_cast<BitVec>(first), b = reinterpret_cast<BitVec>(second);
+    const auto lower = reinterpret_cast<WordVec>((a & 0xffffu) | b << 16);
+    return reinterpret_cast<WordVec>(a >> 16 | (b & 0xffff0000u)) | smaller(lower, WordVec{} + 1);
+}
+
 // Q(x 2^e) = round((size - less) / 2^kShift) with less = 2^7 (127 - bias - e), where size is the bits of bfloat16 |x| and the code
 // is normal.
 template <class Q>
@@ -72,6 +80,8 @@ struct NormalCodes {
     }
     WordVec sizes = kept(0x7fff), infinity = kept(0x7f80), least = kept(128), one = kept(1),
             below_half = kept((1 << (kShift - 1)) - 1), top = kept(kTop), sign = kept(0x80);
+
+    static constexpr uint16_t kLess = (127 - Q::kBias) << 7;  // of e = 0
 
     // Stores the codes of x. False if one is neither normal nor zero: then nothing is stored.
     LOCKSTEP_INLINE bool store(WordVec x, WordVec less, Q* q) const {

@@ -106,7 +106,7 @@ struct ToFloat8 {
                 });
                 k.queue.pool().parallel([&](int thread, int threads) {
                     for_each_run(groups, split(n, threads, thread, 16), [&](int64_t g, int64_t first, int64_t count) {
-                        if (has_columns) cpu::columns_to_float8(1, count, count, x + first, scales + g, q + first);
+                        if (has_columns) cpu::columns_to_float8(1, count, count, count, x + first, scales + g, q + first);
                         else cpu::run_to_float8(count, x + first, scale(g), q + first);
                     });
                 });
@@ -122,14 +122,8 @@ struct ToBlocks {
 
     // The scales of blocks with these largest sizes, and what their values are multiplied by.
     static void scale(int64_t n, const uint32_t* most, BlockRounding rounding, S* s, float* by) {
-        if constexpr (std::is_same_v<S, E8M0>) {
-            cpu::block_scales(n, most, Q::kLargest, rounding, s, by);
-        } else {
-            for (int64_t i = 0; i < n; ++i) {
-                by[i] = scale_of(static_cast<double>(std::bit_cast<float>(most[i])), Q::kLargest, false);
-                s[i] = 1 / by[i];
-            }
-        }
+        if constexpr (std::is_same_v<S, E8M0>) cpu::block_scales(n, most, Q::kLargest, rounding, s, by);
+        else cpu::float_scales(n, most, Q::kLargest, s, by);
     }
     static void of_neighbours(Range blocks, int64_t block, BlockRounding rounding, const T* x, Q* q, S* s) {
         constexpr int64_t kMost = 64;
@@ -153,7 +147,8 @@ struct ToBlocks {
             std::fill_n(most, count, 0u);
             cpu::largest_of_columns(block, count, stride, x + i, most);
             scale(count, most, rounding, s + i, by);
-            cpu::columns_to_float8(block, count, stride, x + i, by, q + i);
+            const int64_t next = i + count < columns.end ? count : block * stride - (i - columns.begin);
+            cpu::columns_to_float8(block, count, stride, next, x + i, by, q + i);
         }
     }
 
