@@ -588,8 +588,9 @@ void quantize_floats(benchmark::State& state) {
                   [&] { quantize(pool_of(threads), kCount, how, x.get(), q.data()); });
 }
 // n values of the normal distribution.
-const std::vector<Bf16>& normal_values(int64_t n) {
-    static const std::vector<Bf16> values = [n] {
+template <int64_t n>
+const std::vector<Bf16>& normal_values() {
+    static const std::vector<Bf16> values = [] {
         std::mt19937 rng(1);
         std::normal_distribution<float> normal;
         std::vector<Bf16> out(static_cast<size_t>(n));
@@ -602,7 +603,7 @@ const std::vector<Bf16>& normal_values(int64_t n) {
 void floats_to_float8(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
-    const std::vector<Bf16>& x = normal_values(kCount);
+    const std::vector<Bf16>& x = normal_values<kCount>();
     std::vector<F8E4M3> q(kCount);
     measure_bytes_beside_copy(state, threads, 3.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
@@ -622,7 +623,7 @@ void floats_to_blocks_of(benchmark::State& state, int64_t block) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
     const int64_t together = 2048 / block;
-    const std::vector<Bf16>& x = normal_values(kCount);
+    const std::vector<Bf16>& x = normal_values<kCount>();
     std::vector<F8E4M3> q(kCount);
     std::vector<S> s(static_cast<size_t>(kCount / block));
     measure_bytes_beside_copy(state, threads, (3.0 + sizeof(S) / static_cast<double>(block)) * kCount, [&] {
@@ -646,7 +647,7 @@ template <class S>
 void columns_to_blocks_of(benchmark::State& state, int64_t block, int64_t row) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20, kTogether = 4096;
-    const std::vector<Bf16>& x = normal_values(kCount);
+    const std::vector<Bf16>& x = normal_values<kCount>();
     std::vector<F8E4M3> q(kCount);
     std::vector<S> s(static_cast<size_t>(kCount / block));
     measure_bytes_beside_copy(state, threads, (3.0 + sizeof(S) / static_cast<double>(block)) * kCount, [&] {
@@ -670,7 +671,7 @@ void columns_to_blocks_of_128(benchmark::State& state) { columns_to_blocks_of<fl
 void largest_size_of_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
-    const std::vector<Bf16>& x = normal_values(kCount);
+    const std::vector<Bf16>& x = normal_values<kCount>();
     measure_bytes_beside_copy(state, threads, 2.0 * kCount, [&] {
         pool_of(threads).parallel([&](int thread, int all) {
             const Range mine = split(kCount, all, thread, 16);

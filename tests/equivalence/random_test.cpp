@@ -25,9 +25,11 @@ bool all_in_float8() { return from_environment("LOCKSTEP_FLOAT8", 0) != 0; }
 
 struct Summary {
     int64_t seeds = 0;
-    std::string jumps;                           // a line for each layout of one_rank_jumps that trains otherwise
-    int64_t controls = 0, jumping_controls = 0;  // layouts that do not, of which some are asked, too
-    double farthest = 0;                         // difference to one rank, as a share of what is allowed
+    // A line for each layout that does not train as one rank, and whose one rank jumps.
+    std::string jumps;
+    // Layouts that train as one rank, and for which one_rank_jumps was called; those of them whose one rank jumps.
+    int64_t controls = 0, jumping_controls = 0;
+    double farthest = 0;  // difference to one rank, as a share of what is allowed
     PairCounts pairs;
     std::map<compile::Float8::Recipe, std::map<Technique, int>> of_float8;  // what each recipe of it met
 

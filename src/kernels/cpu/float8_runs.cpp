@@ -67,17 +67,17 @@ LOCKSTEP_INLINE void store_codes(Q* q, BitVec codes, int64_t count) {
     __builtin_memcpy(q, all, static_cast<size_t>(count));
 }
 
-// What elements are multiplied by: those from i on; of pairs of neighbours the first ones and the second ones. ahead: by how many
-// elements those come later that are in no cache yet.
+// What elements are multiplied by: those from i on; of pairs of neighbours the first ones and the second ones. fetch: asks for
+// elements that come later.
 struct OneScale {
-    static constexpr int64_t ahead = kAhead;
     Vec all;
+    LOCKSTEP_INLINE void fetch(const Bf16* x, const void*) const { __builtin_prefetch(x + kAhead); }
     LOCKSTEP_INLINE Vec of(int64_t, int64_t) const { return all; }
     LOCKSTEP_INLINE std::array<Vec, 2> of_pairs(int64_t) const { return {all, all}; }
 };
 struct ScaleOfEach {
-    static constexpr int64_t ahead = kAhead;
     const float* scales;
+    LOCKSTEP_INLINE void fetch(const Bf16* x, const void*) const { __builtin_prefetch(x + kAhead); }
     LOCKSTEP_INLINE Vec of(int64_t i, int64_t count) const { return load(scales + i, count); }
     LOCKSTEP_INLINE std::array<Vec, 2> of_pairs(int64_t i) const {
         return of_pairs(load(scales + i), load(scales + i + kLanes), std::make_integer_sequence<int, kLanes>());
@@ -95,46 +95,45 @@ LOCKSTEP_INLINE std::array<Vec, 2> times_pairs(const Bf16* x, const std::array<V
 }
 
 #if defined(__AVX2__)
-constexpr int64_t kAheadOfCodes = 512;  // of rows that are no neighbours
-
-// Of blocks: few of their codes are no normal ones.
-template <class Q>
-struct OneOfBlock : OneScale {
-    const NormalCodes<Q>& codes;
-    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
-        const std::array<Vec, 2> products = times_pairs(x + i, of_pairs(i));
-        return codes.store(upper_halves(products[0], products[1]), WordVec{} + NormalCodes<Q>::kLess, q + i);
+// Of rows that are no neighbours. ahead: by how many elements those come later that are converted next.
+struct ScaleOfColumn : ScaleOfEach {
+    int64_t ahead;
+    LOCKSTEP_INLINE void fetch(const Bf16* x, const void* q) const {
+        constexpr int64_t kBytesAhead = 512;
+        __builtin_prefetch(x + ahead);
+        __builtin_prefetch(static_cast<const char*>(q) + kBytesAhead, 1);
     }
 };
 // pairs: of each 2 kLanes columns the first ones of pairs, then the second ones.
-template <class Q>
-struct EachOfBlock : ScaleOfEach {
-    const NormalCodes<Q>& codes;
+struct PairsOfColumns : ScaleOfColumn {
     const float* pairs;
-    int64_t ahead;
+    LOCKSTEP_INLINE std::array<Vec, 2> of_pairs(int64_t i) const { return {load(pairs + i), load(pairs + i + kLanes)}; }
+};
+
+// Scales of blocks, of whose codes few are neither normal nor zero. store: false if one is, and nothing is stored.
+template <class Scales, class Q>
+struct OfBlock : Scales {
+    const NormalCodes<Q>& codes;
     LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
-        __builtin_prefetch(q + i + kAheadOfCodes, 1);
-        const std::array<Vec, 2> products = times_pairs(x + i, {load(pairs + i), load(pairs + i + kLanes)});
+        const std::array<Vec, 2> products = times_pairs(x + i, this->of_pairs(i));
         return codes.store(upper_halves(products[0], products[1]), WordVec{} + NormalCodes<Q>::kLess, q + i);
     }
 };
-// Powers of two, of bfloat16.
-template <class Q>
-struct OnePower : OneScale {
+// Scales that are powers of two. less: gives that of NormalCodes for the elements from i on.
+template <class Scales, class Q, class Less>
+struct OfPowers : Scales {
     const NormalCodes<Q>& codes;
-    WordVec less;
-    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const { return codes.store(load_words(x + i), less, q + i); }
+    Less less;
+    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const { return codes.store(load_words(x + i), less(i), q + i); }
 };
-template <class Q>
-struct PowerOfEach : ScaleOfEach {
-    const NormalCodes<Q>& codes;
-    const uint16_t* less;
-    int64_t ahead;
-    LOCKSTEP_INLINE bool store(const Bf16* x, int64_t i, Q* q) const {
-        __builtin_prefetch(q + i + kAheadOfCodes, 1);
-        return codes.store(load_words(x + i), load_words(less + i), q + i);
-    }
-};
+// The same for all elements.
+LOCKSTEP_INLINE auto all_of(WordVec less) {
+    return [less](int64_t) __attribute__((always_inline)) { return less; };
+}
+template <class Scales, class Q, class Less>
+LOCKSTEP_INLINE OfPowers<Scales, Q, Less> of_powers(const Scales& scales, const NormalCodes<Q>& codes, const Less& less) {
+    return {scales, codes, less};
+}
 #endif
 
 template <class T, class Q, class Scales>
@@ -142,7 +141,7 @@ LOCKSTEP_INLINE void to_codes(int64_t n, const T* x, const Scales& scales, Q* q)
     int64_t i = 0;
     if constexpr (std::is_same_v<T, Bf16>) {  // a pair in each lane
         for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-            __builtin_prefetch(x + i + scales.ahead);
+            scales.fetch(x + i, q + i);
             if constexpr (requires { scales.store(x, i, q); })
                 if (scales.store(x, i, q)) [[likely]]
                     continue;
@@ -274,7 +273,7 @@ void run_to_float8_of(int64_t n, const T* x, float scale, Q* q) {
     if constexpr (std::is_same_v<T, Bf16>) {
         uint16_t less;
         if (are_powers<Q>(1, &scale, &less))
-            return to_codes(n, x, OnePower<Q>{{splat(scale)}, NormalCodes<Q>(), WordVec{} + less}, q);
+            return to_codes(n, x, of_powers(OneScale{splat(scale)}, NormalCodes<Q>(), all_of(WordVec{} + less)), q);
     }
 #endif
     to_codes(n, x, OneScale{splat(scale)}, q);
@@ -293,7 +292,9 @@ void columns_to_float8_of(int64_t rows, int64_t n, int64_t stride, [[maybe_unuse
             };
             uint16_t less[kColumns];
             if (are_powers<Q>(some, scales, less)) {
-                all_rows(PowerOfEach<Q>{{scales}, codes, less, next});
+                all_rows(of_powers(
+                    ScaleOfColumn{{scales}, next},
+                    codes, [&](int64_t i) __attribute__((always_inline)) { return load_words(less + i); }));
                 continue;
             }
             alignas(64) float pairs[kColumns];
@@ -301,7 +302,7 @@ void columns_to_float8_of(int64_t rows, int64_t n, int64_t stride, [[maybe_unuse
                 const std::array<Vec, 2> of = ScaleOfEach{scales}.of_pairs(i);
                 cpu::LOCKSTEP_ISA::store(pairs + i, of[0]), cpu::LOCKSTEP_ISA::store(pairs + i + kLanes, of[1]);
             }
-            all_rows(EachOfBlock<Q>{{scales}, codes, pairs, next});
+            all_rows(OfBlock<PairsOfColumns, Q>{{{{scales}, next}, pairs}, codes});
         }
     }
 #endif
@@ -327,10 +328,11 @@ void blocks_to_float8_of(int64_t blocks, int64_t block, const T* x, const float*
             const NormalCodes<Q> codes;
             if (are_powers<Q>(end - first, scales + first, less)) {
                 each([&](int64_t b) __attribute__((always_inline)) {
-                    return OnePower<Q>{{splat(scales[b])}, codes, reinterpret_cast<WordVec>(BitVec{} + less[b - first])};
+                    return of_powers(OneScale{splat(scales[b])}, codes,
+                                     all_of(reinterpret_cast<WordVec>(BitVec{} + less[b - first])));
                 });
             } else {
-                each([&](int64_t b) __attribute__((always_inline)) { return OneOfBlock<Q>{{splat(scales[b])}, codes}; });
+                each([&](int64_t b) __attribute__((always_inline)) { return OfBlock<OneScale, Q>{{splat(scales[b])}, codes}; });
             }
             continue;
         }

@@ -18,7 +18,7 @@ template <class T>
 using LargestSize = uint32_t(int64_t n, const T* x);
 extern Typed<LargestSize> largest_size;
 
-// Of each of n columns, of which these are more rows, `stride` elements apart: most[i] = max(most[i], |x[i]|), as bits.
+// The same for each of n columns of rows that are `stride` elements apart. most[i]: what was found before, as bits.
 template <class T>
 using LargestOfColumns = void(int64_t rows, int64_t n, int64_t stride, const T* x, uint32_t* most);
 extern Typed<LargestOfColumns> largest_of_columns;
